@@ -1,0 +1,37 @@
+"""hashlearn: learn compact binary codes for vectors and images, and search them.
+
+The names below are imported when they are first used, so that ``import hashlearn`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hashlearn.hashers import ITQ, LSH, METHODS, Hasher
+
+    load = Hasher.load
+
+_HASHERS = ("ITQ", "LSH", "METHODS", "Hasher")
+_MODULES = ("codes", "datasets", "errors", "evaluation", "features", "hashers", "vectors")
+
+__all__ = ["ITQ", "LSH", "METHODS", "Hasher", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HASHERS:
+        return getattr(import_module("hashlearn.hashers"), name)
+    if name == "load":
+        return import_module("hashlearn.hashers").Hasher.load
+    if name in _MODULES:
+        return import_module(f"hashlearn.{name}")
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("hashlearn")
+    raise AttributeError(f"module 'hashlearn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_MODULES, "__version__"])

@@ -1,0 +1,382 @@
+"""The command line: parse, call, print. Data goes to stdout, talk to stderr; an error is one line and exit code 2.
+
+Only the standard library and typer are imported at the top, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from hashlearn.datasets import Dataset
+    from hashlearn.evaluation import Setting
+    from hashlearn.hashers import Hasher
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Learn compact binary codes for vectors and images, and search them.\n\n"
+    "Example: hashlearn fit digits --method itq --bits 32 --out digits.model && "
+    "hashlearn evaluate digits.model --dataset digits",
+)
+data_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="The data sets: what there is, and getting it."
+)
+app.add_typer(data_app, name="data")
+
+# Parameters of every method that have an option of their own: --bits and --seed.
+OWN_OPTIONS = ("n_bits", "random_state")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text.")]
+Source = Annotated[
+    Path | None,
+    typer.Option(help="Where the data set's files are, if they are not to be fetched: a file or folder."),
+]
+Key = Annotated[
+    str | None, typer.Option(help="Which array of an .npz, data set of an .hdf5 or column of a .parquet file.")
+]
+Split = Annotated[int, typer.Option(help="Which random split of cifar10-dh: the seed of the repetition.")]
+Input = Annotated[str, typer.Argument(metavar="INPUT", help="A data set's name (data list) or a file of vectors.")]
+
+
+def main() -> None:
+    """Run the command line; what a user can mend is told in one line."""
+    try:
+        app()
+    except (ValueError, OSError, ImportError, MemoryError) as error:
+        if os.environ.get("HASHLEARN_DEBUG"):
+            raise
+        say(f"hashlearn: error: {' '.join(str(error).split()) or type(error).__name__}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        say("hashlearn: interrupted")
+        sys.exit(130)
+
+
+def say(words: str) -> None:
+    print(words, file=sys.stderr)
+
+
+def show(result: Any, as_json: bool, text: str) -> None:
+    print(json.dumps(result, indent=2) if as_json else text)
+
+
+def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    grid = Table(title=title, title_justify="left")
+    for column in columns:
+        grid.add_column(column, overflow="fold")
+    for row in rows:
+        grid.add_row(*row)
+    Console(markup=False).print(grid)
+
+
+@app.callback(invoke_without_command=True)
+def version_option(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        print(f"hashlearn {version_of('hashlearn')}")
+        raise typer.Exit
+
+
+@app.command()
+def methods(as_json: AsJson = False) -> None:
+    """List the methods and their parameters.
+
+    Example: hashlearn methods
+    """
+    from hashlearn.hashers import METHODS
+
+    found = [
+        {
+            "method": name,
+            "supervised": method.supervised,
+            "parameters": {key: value for key, value in method().get_params().items() if key not in OWN_OPTIONS},
+            "summary": (method.__doc__ or "").strip().splitlines()[0],
+        }
+        for name, method in METHODS.items()
+    ]
+    if as_json:
+        return show(found, True, "")
+    rows = [
+        [
+            str(m["method"]),
+            "labels" if m["supervised"] else "none",
+            str(m["summary"]),
+            ", ".join(f"{key}={value}" for key, value in dict(m["parameters"]).items()),  # type: ignore[call-overload]
+        ]
+        for m in found
+    ]
+    return table("Methods", ["method", "needs", "what it does", "parameters (-p name=value)"], rows)
+
+
+@data_app.command("list")
+def data_list(as_json: AsJson = False) -> None:
+    """List the data sets.
+
+    Example: hashlearn data list
+    """
+    from hashlearn.datasets import DATASETS
+
+    if as_json:
+        return show([{"name": name, "description": entry.description} for name, entry in DATASETS.items()], True, "")
+    return table("Data sets", ["name", "what it is"], [[name, entry.description] for name, entry in DATASETS.items()])
+
+
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, from hashlearn data list.")],
+    source: Source = None,
+    split: Split = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Get a data set into the cache (and make its features), check it, and say what it is.
+
+    Example: hashlearn data get mnist
+    """
+    dataset = load_dataset(name, source, split)
+    shapes = {part: list(getattr(dataset, part).shape) for part in ("train", "database", "queries")}
+    result = {"name": dataset.name, **shapes, "labels": dataset.query_labels is not None, "note": dataset.note}
+    sizes = ", ".join(f"{part} {rows:,} x {columns}" for part, (rows, columns) in shapes.items())
+    labels = "with labels" if result["labels"] else "without labels"
+    show(result, as_json, f"{dataset.name}: {sizes}, {labels}" + (f"\n{dataset.note}" if dataset.note else ""))
+
+
+@app.command()
+def fit(
+    input: Input,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.")],
+    method: Annotated[str, typer.Option("--method", "-m", help="A method's name (hashlearn methods).")] = "itq",
+    bits: Annotated[int, typer.Option("--bits", "-b", help="Length of the code.")] = 32,
+    labels: Annotated[
+        Path | None, typer.Option(help="A label for each vector: a 1-D .npy, or a text file with one a line.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything random in the method.")] = 0,
+    parameter: Annotated[
+        list[str] | None, typer.Option("--parameter", "-p", help="A parameter of the method, name=value; repeatable.")
+    ] = None,
+    key: Key = None,
+    source: Source = None,
+    split: Split = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Learn a code from a data set's training part or a file of vectors, and save the model.
+
+    Example: hashlearn fit mnist --method itq --bits 32 --out mnist.model
+
+    Example: hashlearn fit vectors.npy -m itq -b 64 -p max_iter=100 -o my.model
+    """
+    hasher = make_hasher(method, bits, seed, parameter or [])
+    y: Any = None
+    if is_dataset(input):
+        if labels is not None:
+            raise ValueError("--labels goes with a file of vectors; a data set brings its own.")
+        dataset = load_dataset(input, source, split)
+        X, y, trained_on = dataset.train, dataset.train_labels, trained_on_text(dataset, split)
+    else:
+        X, trained_on = read_input_file(input, key), Path(input).name
+        if labels is not None:
+            from hashlearn.vectors import read_labels
+
+            y = read_labels(labels)
+            if len(y) != len(X):
+                raise ValueError(f"--labels must have a label for each of the {len(X)} vectors; it has {len(y)}.")
+    if labels is not None and not hasher.supervised:
+        raise ValueError(f"{method} learns without labels: leave --labels out.")
+    if hasher.supervised and y is None:
+        raise ValueError(f"{method} learns from labels: give them with --labels FILE.")
+    start = time.perf_counter()
+    hasher.fit(X, y if hasher.supervised else None)
+    seconds = time.perf_counter() - start
+    hasher.save(out, info={"trained on": trained_on})
+    n, n_features = X.shape
+    result = {
+        "model": str(out),
+        "method": method,
+        "n_bits": bits,
+        "n_samples": n,
+        "n_features": n_features,
+        "seconds": seconds,
+    }
+    show(result, as_json, f"{method}, {bits} bits, from {n:,} vectors of {n_features} in {seconds:.1f} s: {out}")
+
+
+@app.command()
+def encode(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file (hashlearn fit).")],
+    input: Input,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file of codes to write: .npy, .u8bin, .hdf5, …")],
+    part: Annotated[str, typer.Option(help="Of a data set: train, database or queries.")] = "database",
+    key: Key = None,
+    source: Source = None,
+    split: Split = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Turn vectors into packed codes: one row of ceil(bits / 8) bytes each, most significant bit first.
+
+    Example: hashlearn encode my.model vectors.npy --out codes.npy
+    """
+    import hashlearn
+    from hashlearn.vectors import write_vectors
+
+    if part not in ("train", "database", "queries"):
+        raise ValueError(f"--part must be train, database or queries; got {part!r}.")
+    hasher = hashlearn.load(model)
+    X = getattr(load_dataset(input, source, split), part) if is_dataset(input) else read_input_file(input, key)
+    start = time.perf_counter()
+    codes = hasher.encode(X)
+    seconds = time.perf_counter() - start
+    write_vectors(out, codes)
+    result = {
+        "codes": str(out),
+        "n_samples": len(codes),
+        "n_bits": hasher.n_bits_,
+        "bytes_per_code": codes.shape[1],
+        "seconds": seconds,
+    }
+    show(result, as_json, f"{len(codes):,} codes of {hasher.n_bits_} bits ({codes.shape[1]} bytes each): {out}")
+
+
+@app.command()
+def evaluate(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file (hashlearn fit).")],
+    dataset: Annotated[str, typer.Option("--dataset", "-d", help="A data set's name (hashlearn data list).")],
+    truth: Annotated[
+        str | None, typer.Option(help="neighbours or labels; unless given, as in the paper for this data set.")
+    ] = None,
+    k: Annotated[int | None, typer.Option(help="Number of true neighbours, with truth by neighbours.")] = None,
+    ap: Annotated[str | None, typer.Option(help="AP rule: all, retrieved or trapezoid.")] = None,
+    cutoff: Annotated[int | None, typer.Option(help="Cut the ranking for AP at this rank; 0: the whole.")] = None,
+    ties: Annotated[str | None, typer.Option(help="Order of equal distances: index or expected.")] = None,
+    radius: Annotated[list[int] | None, typer.Option("--radius", "-r", help="Precision@radius; repeatable.")] = None,
+    source: Source = None,
+    split: Split = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Judge a model on a data set: mAP and precision within Hamming radii, with the protocol that defines them.
+
+    Example: hashlearn evaluate mnist.model --dataset mnist
+
+    Example: hashlearn evaluate mnist.model -d mnist --truth labels --ties expected -r 2
+    """
+    import hashlearn
+    from hashlearn.experiments import judge
+
+    hasher = hashlearn.load(model)
+    chosen = choose_setting(dataset, truth, k, ap, cutoff, ties, radius)
+    data = load_dataset(dataset, source, split)
+    trained_on = getattr(hasher, "info_", {}).get("trained on", "unknown data")
+    if trained_on != trained_on_text(data, split):
+        say(f"hashlearn: note: the model was trained on {trained_on}, not on {trained_on_text(data, split)}.")
+    scores = judge(hasher, data, chosen)
+    result = {"model": str(model), "method": hasher.name, "dataset": data.name, "trained_on": trained_on}
+    if as_json:
+        return show({**result, **scores.as_dict()}, True, "")
+    columns = ["method", "bits", "mAP", *(f"P@{r}" for r in scores.precision_at_radius)]
+    values = [scores.map, *scores.precision_at_radius.values()]
+    row = [hasher.name, str(scores.n_bits), *(f"{100 * value:.2f}" for value in values)]
+    table(f"{data.name}: {len(scores.average_precision):,} queries, {scores.n_database:,} items", columns, [row])
+    print(f"percent; truth: {scores.truth}; {scores.protocol}")
+    if data.note:
+        print(data.note)
+    return None
+
+
+def is_dataset(input: str) -> bool:
+    from hashlearn.datasets import DATASETS
+
+    return input in DATASETS
+
+
+def load_dataset(name: str, source: Path | None, split: int) -> Dataset:
+    from hashlearn.datasets import load
+
+    return load(name, source=source, split=split)
+
+
+def trained_on_text(dataset: Dataset, split: int) -> str:
+    """What a model file says of its training data; a random split is another one for each seed."""
+    return f"{dataset.name} split {split}" if dataset.name == "cifar10-dh" else dataset.name
+
+
+def read_input_file(input: str, key: str | None) -> Any:
+    from hashlearn.datasets import DATASETS
+    from hashlearn.vectors import read_vectors
+
+    if not Path(input).exists():
+        raise FileNotFoundError(f"{input} is neither a file nor a data set ({', '.join(DATASETS)}).")
+    return read_vectors(input, key=key)
+
+
+def make_hasher(method: str, bits: int, seed: int, parameters: list[str]) -> Hasher:
+    from hashlearn.hashers import METHODS
+
+    if method not in METHODS:
+        raise ValueError(f"--method must be one of {', '.join(METHODS)}; got {method!r}.")
+    names = [name for name in METHODS[method]._get_param_names() if name not in OWN_OPTIONS]
+    chosen: dict[str, Any] = {}
+    for text in parameters:
+        name, equals, value = text.partition("=")
+        if not equals or name not in names:
+            raise ValueError(f"-p takes name=value with one of {', '.join(names)} for {method}; got {text!r}.")
+        chosen[name] = parameter_value(value)
+    return METHODS[method](n_bits=bits, random_state=seed, **chosen)
+
+
+def parameter_value(text: str) -> Any:
+    """``10``, ``0.5``, ``true``, ``none``, ``[90, 20]`` as Python values; anything else as text."""
+    known = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in known:
+        return known[text.lower()]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def choose_setting(
+    dataset: str,
+    truth: str | None,
+    k: int | None,
+    ap: str | None,
+    cutoff: int | None,
+    ties: str | None,
+    radii: list[int] | None,
+) -> Setting:
+    """The paper's setting for the data set, with the user's choices in their places."""
+    from dataclasses import replace
+
+    from hashlearn.datasets import DATASETS
+    from hashlearn.evaluation import setting
+
+    if dataset not in DATASETS:
+        raise ValueError(f"--dataset must be one of {', '.join(DATASETS)}; got {dataset!r}.")
+    if truth not in (None, "neighbours", "labels"):
+        raise ValueError(f"--truth must be neighbours or labels; got {truth!r}.")
+    base = setting(dataset)
+    changes: dict[str, Any] = {"ap": ap, "ties": ties, "radii": None if radii is None else tuple(radii)}
+    protocol = replace(base.protocol, **{name: value for name, value in changes.items() if value is not None})
+    if cutoff is not None:
+        protocol = replace(protocol, cutoff=cutoff or None)
+    kind: Any = truth or base.truth
+    if k is not None and kind == "labels":
+        raise ValueError("--k goes with truth by neighbours, not by labels.")
+    return replace(base, truth=kind, protocol=protocol, k=(k or base.k or 50) if kind == "neighbours" else None)
+
+
+if __name__ == "__main__":
+    main()

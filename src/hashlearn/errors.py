@@ -1,0 +1,24 @@
+"""The exceptions hashlearn raises beside the builtin ones; each is a builtin's subclass.
+
+A parameter that breaks its rule is a plain ``ValueError``.
+"""
+
+
+class VectorFileError(ValueError):
+    """A file does not hold the vectors its name promises (torn, ragged, not finite, wrong type, empty)."""
+
+
+class ModelFileError(ValueError):
+    """A saved model is damaged, of another version, or does not fit the method it names."""
+
+
+class DatasetError(OSError):
+    """A data set can't be had: none of its sources answered, or its folder was not named."""
+
+
+class ChecksumError(DatasetError):
+    """Bytes were had, but they are not the data set's: says what was expected and what was got."""
+
+
+class MissingExtraError(ImportError):
+    """An optional package is needed; the message names the exact ``pip install`` to run."""

@@ -1,0 +1,113 @@
+"""How a ranking by code is judged: choices that change the number, each with a name and a default.
+
+Two published mAP values can be compared only if the ground truth, the AP rule, the cut-off and the order of ties are
+the same. The truth is its own object (:mod:`hashlearn.evaluation.truth`); the other choices are a :class:`Protocol`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+__all__ = ["SETTINGS", "Protocol", "Setting"]
+
+ApRule = Literal["all", "retrieved", "trapezoid"]
+TieRule = Literal["index", "expected"]
+
+_AP_WORDS = {
+    "all": "precision at each relevant rank, summed / all relevant items",
+    "retrieved": "precision at each relevant rank, summed / relevant items retrieved",
+    "trapezoid": "trapezoid rule over the precision-recall steps / all relevant items",
+}
+_TIE_WORDS = {"index": "ties in database order", "expected": "ties by expectation over all their orders"}
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The choices that turn a ranking into numbers.
+
+    ap
+        ``"all"``: the precisions at the ranks of the retrieved relevant items, summed, divided by the number of all
+        relevant items. ``"retrieved"``: divided by the number of relevant items retrieved (differs for a truncated
+        list only). ``"trapezoid"``: each recall step of 1 / all relevant is weighted by the mean of the precisions
+        just before and at the relevant rank (before the first rank it is 1).
+    cutoff
+        Rank after which the list is cut for AP; None: the whole database.
+    ties
+        ``"index"``: equal distances are ordered by database index (a stable sort). ``"expected"``: AP is the exact
+        expectation over all orders of the tied items, so that it does not depend on the database's order.
+    radii
+        Hamming radii r of precision@r: per query, the share of relevant items among those at distance ≤ r (the
+        cut-off does not apply); a query with an empty ball counts 0.
+
+    A query without any relevant item has AP 0 and stays in the mean.
+    """
+
+    ap: ApRule = "all"
+    cutoff: int | None = None
+    ties: TieRule = "expected"
+    radii: tuple[int, ...] = (2, 3, 4)
+
+    def __post_init__(self) -> None:
+        if self.ap not in _AP_WORDS:
+            raise ValueError(f"ap must be one of {', '.join(_AP_WORDS)}; got {self.ap!r}.")
+        if self.ties not in _TIE_WORDS:
+            raise ValueError(f"ties must be one of {', '.join(_TIE_WORDS)}; got {self.ties!r}.")
+        if self.cutoff is not None and (not isinstance(self.cutoff, int) or self.cutoff < 1):
+            raise ValueError(f"cutoff must be a whole number of at least 1, or None; got {self.cutoff!r}.")
+        object.__setattr__(self, "radii", tuple(self.radii))  # a list, as JSON gives it, is fine
+        if any(not isinstance(r, int) or r < 0 for r in self.radii) or len(set(self.radii)) < len(self.radii):
+            raise ValueError(f"radii must be distinct whole numbers of at least 0; got {self.radii!r}.")
+
+    def __str__(self) -> str:
+        cut = "whole ranking" if self.cutoff is None else f"top {self.cutoff:,}"
+        return f"AP: {_AP_WORDS[self.ap]}; {cut}; {_TIE_WORDS[self.ties]}; precision@r: an empty ball counts 0"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values; ``Protocol(**d)`` makes it again, also after a trip through JSON."""
+        return asdict(self)
+
+    @classmethod
+    def preset(cls, name: str) -> Protocol:
+        """The protocol of one of the paper's experiments, by name (the keys of ``SETTINGS``)."""
+        return setting(name).protocol
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One experiment's way of judging: who is a true neighbour, and the protocol.
+
+    ``truth`` is ``"neighbours"`` (the ``k`` Euclidean nearest neighbours) or ``"labels"`` (equal class labels).
+    """
+
+    truth: Literal["neighbours", "labels"]
+    protocol: Protocol
+    k: int | None = None
+
+
+# Ties by index: the paper does not say, and MATLAB's sort, which the authors' code uses, is stable.
+_WHOLE = Protocol(ties="index", radii=(3, 4))
+_FIFTY = Setting("neighbours", _WHOLE, k=50)
+_TEN_THOUSAND = Setting("neighbours", Protocol(cutoff=10_000, ties="index", radii=(3, 4)), k=10_000)
+
+#: The paper's settings by data set; ``-labels``: its supervised experiments. siftsmall (10,000 vectors) and digits are
+#: not in the paper: their k is scaled down.
+SETTINGS: dict[str, Setting] = {
+    "mnist": _FIFTY,
+    "cifar10": _FIFTY,
+    "mnist-labels": Setting("labels", _WHOLE),
+    "cifar10-labels": Setting("labels", _WHOLE),
+    "cifar10-dh": Setting("labels", Protocol(ties="index", radii=(2,))),
+    "sift1m": _TEN_THOUSAND,
+    "sift-photos": _TEN_THOUSAND,
+    "siftsmall": Setting("neighbours", _WHOLE, k=100),
+    "digits": Setting("neighbours", _WHOLE, k=10),
+}
+
+
+def setting(name: str) -> Setting:
+    """The setting of that name, or a ValueError that lists the names there are."""
+    try:
+        return SETTINGS[name]
+    except KeyError:
+        raise ValueError(f"no setting is named {name!r}; there are: {', '.join(SETTINGS)}.") from None

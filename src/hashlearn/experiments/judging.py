@@ -1,0 +1,39 @@
+"""One fitted method on one data set, judged by one setting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hashlearn.evaluation import Scores, Setting, Truth, euclidean_neighbours, evaluate
+
+if TYPE_CHECKING:
+    from hashlearn.datasets import Dataset
+    from hashlearn.hashers import Hasher
+
+
+def dataset_truth(dataset: Dataset, setting: Setting, *, show_progress: bool | None = None) -> Truth:
+    """The true neighbours of the data set's queries that ``setting`` asks for; Euclidean ones are cached."""
+    if setting.truth == "labels":
+        if dataset.query_labels is None or dataset.database_labels is None:
+            raise ValueError(f"{dataset.name} has no labels: its truth can only be 'neighbours'.")
+        return Truth.labels(dataset.query_labels, dataset.database_labels)
+    if setting.k is None:
+        raise ValueError("truth by neighbours needs k, the number of true neighbours of a query.")
+    ids = euclidean_neighbours(dataset.queries, dataset.database, setting.k, cache=True, show_progress=show_progress)
+    return Truth.neighbours(ids, description=f"{setting.k:,} Euclidean nearest neighbours")
+
+
+def judge(
+    hasher: Hasher, dataset: Dataset, setting: Setting, *, truth: Truth | None = None, show_progress: bool | None = None
+) -> Scores:
+    """Encode the data set with the fitted ``hasher`` and evaluate the codes; ``truth`` may be had beforehand."""
+    if truth is None:
+        truth = dataset_truth(dataset, setting, show_progress=show_progress)
+    return evaluate(
+        hasher.encode(dataset.queries),
+        hasher.encode(dataset.database),
+        truth,
+        n_bits=hasher.n_bits_,
+        protocol=setting.protocol,
+        show_progress=show_progress,
+    )

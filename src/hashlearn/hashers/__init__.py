@@ -1,0 +1,10 @@
+"""The methods: one file each, one contract (:class:`~hashlearn.hashers.base.Hasher`)."""
+
+from hashlearn.hashers.base import Hasher
+from hashlearn.hashers.itq import ITQ
+from hashlearn.hashers.lsh import LSH
+
+#: Every method by its name. A class listed here is on the command line and in the contract tests.
+METHODS: dict[str, type[Hasher]] = {method.name: method for method in (LSH, ITQ)}
+
+__all__ = ["ITQ", "LSH", "METHODS", "Hasher"]

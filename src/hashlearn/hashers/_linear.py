@@ -1,0 +1,57 @@
+"""Linear hash functions, sgn((x − mean) W): what LSH and ITQ share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hashlearn.hashers.base import Hasher, compute_type, row_blocks
+
+
+class LinearHasher(Hasher):
+    """A method whose learned state is ``mean_`` (n_features,) and ``components_`` (n_features, n_bits), float64."""
+
+    mean_: NDArray[np.float64]
+    components_: NDArray[np.float64]
+
+    def _project(self, X: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(centred(X, self.mean_) @ self.components_.astype(compute_type(X.dtype)))
+
+    def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
+        return {"mean_": (n_features,), "components_": (n_features, n_bits)}
+
+
+def centred(X: NDArray[Any], mean: NDArray[np.float64]) -> NDArray[Any]:
+    """X − mean, in the type that the products are computed in. Before the product, so that no digits cancel in it."""
+    dtype = compute_type(X.dtype)
+    return np.asarray(np.subtract(X, mean.astype(dtype), dtype=dtype))
+
+
+def mean_and_covariance(X: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean (D,) and covariance (D, D; divided by m) in two passes over blocks of rows; sums in float64."""
+    m, D = X.shape
+    mean = np.zeros(D)
+    for rows in row_blocks(X):
+        mean += X[rows].sum(axis=0, dtype=np.float64)
+    mean /= m
+    covariance = np.zeros((D, D))
+    for rows in row_blocks(X):
+        V = centred(X[rows], mean)
+        covariance += V.T @ V
+    return mean, covariance / m
+
+
+def principal_directions(covariance: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """The ``n`` eigenvectors (D, n) with the largest eigenvalues, largest first.
+
+    An eigenvector's sign is arbitrary: its largest entry is made positive, so that the answer is reproducible.
+    """
+    from scipy.linalg import eigh
+
+    D = len(covariance)
+    _, vectors = eigh(covariance, subset_by_index=[D - n, D - 1])
+    W: NDArray[np.float64] = vectors[:, ::-1]
+    largest = np.take_along_axis(W, np.abs(W).argmax(axis=0)[None], axis=0)
+    return np.ascontiguousarray(W * np.where(largest < 0, -1.0, 1.0))

@@ -1,0 +1,136 @@
+"""Model files: one safetensors file, its arrays the learned state, its metadata a JSON text. No pickle.
+
+The JSON names the format and its version, the method, the parameters, n_bits and n_features. Everything is checked
+when a model is read; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from hashlearn.errors import ModelFileError
+from hashlearn.storage import atomic_path
+
+if TYPE_CHECKING:
+    from hashlearn.hashers.base import Hasher
+
+    H = TypeVar("H", bound=Hasher)
+
+FORMAT = "hashlearn model"
+VERSION = 1
+
+
+def write_model(hasher: Hasher, path: str | os.PathLike[str], info: dict[str, str]) -> None:
+    from safetensors.numpy import save_file
+
+    n_features = int(hasher.n_features_in_)
+    if hasher.n_bits != hasher.n_bits_:
+        raise ValueError(f"n_bits was changed to {hasher.n_bits} after fit learned {hasher.n_bits_} bits: fit again.")
+    names = getattr(hasher, "feature_names_in_", None)
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "hashlearn": version("hashlearn"),
+        "method": hasher.name,
+        "n_bits": hasher.n_bits_,
+        "n_features": n_features,
+        "feature_names": None if names is None else [str(name) for name in names],
+        "parameters": {name: _plain(name, value) for name, value in hasher.get_params(deep=False).items()},
+        "info": info,
+    }
+    arrays = {}
+    for name in hasher._state(n_features, hasher.n_bits_):
+        arrays[name] = np.ascontiguousarray(getattr(hasher, name))
+    with atomic_path(path) as temporary:
+        save_file(arrays, temporary, metadata={"hashlearn": json.dumps(header)})
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A parameter as JSON holds it."""
+    value = value.item() if isinstance(value, np.generic) else value
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} must be a plain value (number, text, list, None) for a model to be saved; got {value!r}."
+        ) from None
+    return value
+
+
+def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
+    from safetensors import SafetensorError, safe_open
+
+    from hashlearn.hashers import METHODS
+
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no model file is at {path}.")
+
+    def refuse(why: str) -> ModelFileError:
+        return ModelFileError(f"{path} is not a model that can be loaded: {why}.")
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            text = (file.metadata() or {}).get("hashlearn")
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
+        raise refuse(f"not a safetensors file, or damaged ({_one_line(error)})") from None
+    header = _parse(text)
+    if header is None or header.get("format") != FORMAT:
+        raise refuse("its metadata is not hashlearn's")
+    if header.get("version") != VERSION:
+        raise refuse(f"its format version is {header.get('version')!r}, and this hashlearn reads {VERSION}")
+
+    method = METHODS.get(header.get("method", ""))
+    if method is None:
+        raise refuse(f"its method {header.get('method')!r} is not one of {', '.join(METHODS)}")
+    if not issubclass(method, expected):
+        raise refuse(f"it is a model of {method.name}, not of {expected.name}")
+    parameters, n_bits, n_features = header.get("parameters"), header.get("n_bits"), header.get("n_features")
+    if type(n_bits) is not int or type(n_features) is not int or min(n_bits, n_features) < 1:
+        raise refuse(f"n_bits and n_features must be whole numbers of at least 1; got {n_bits!r} and {n_features!r}")
+    names = method._get_param_names()
+    if not isinstance(parameters, dict) or sorted(parameters) != sorted(names) or parameters["n_bits"] != n_bits:
+        raise refuse(f"{method.name} takes the parameters {', '.join(names)}, n_bits {n_bits}; got {parameters!r}")
+
+    hasher = method(**parameters)
+    try:
+        hasher._check_parameters(n_features)
+    except (ValueError, TypeError) as error:
+        raise refuse(_one_line(error).rstrip(".")) from None
+    state = hasher._state(n_features, n_bits)
+    if arrays.keys() != state.keys():
+        raise refuse(f"it must hold the arrays {', '.join(state)}; it holds {', '.join(arrays) or 'none'}")
+    for name, shape in state.items():
+        array = arrays[name]
+        if array.dtype.kind != "f" or array.shape != shape:
+            raise refuse(f"{name} must be real numbers {shape}; got {array.dtype} {array.shape}")
+        if not np.isfinite(array).all():
+            raise refuse(f"{name} has values that are not finite")
+        setattr(hasher, name, array)
+    feature_names = header.get("feature_names")
+    if feature_names is not None:
+        if not isinstance(feature_names, list) or len(feature_names) != n_features:
+            raise refuse(f"feature_names must be {n_features} names")
+        hasher.feature_names_in_ = np.array(feature_names, dtype=object)
+    hasher.n_features_in_ = n_features
+    hasher.n_bits_ = n_bits
+    hasher.info_ = {str(key): str(value) for key, value in dict(header.get("info") or {}).items()}
+    return hasher
+
+
+def _parse(text: str | None) -> dict[str, Any] | None:
+    try:
+        header = json.loads(text or "")
+    except ValueError:
+        return None
+    return header if isinstance(header, dict) else None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,141 @@
+"""The contract of every method: a scikit-learn estimator whose output is a binary code."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from hashlearn.codes import bits_of, n_bytes, pack
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Hasher", "compute_type", "row_blocks"]
+
+# Elements of X that a block of rows holds: its float32 copy (4 MiB) stays in a shared cache.
+_BLOCK_ELEMENTS = 1 << 20
+
+
+class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
+    """Base of all methods: learns from vectors (``fit``), turns vectors into codes (``encode``).
+
+    A method gives ``name``, its keyword parameters (``n_bits`` among them) in ``__init__``, and
+
+    - ``_fit(X, y)``: learn from the checked ``X``; what is learned goes into attributes that end in ``_``;
+    - ``_project(X)``: real values (rows, n_bits) of a block of rows, whose signs are the bits;
+    - ``_state(n_features, n_bits)``: the learned arrays by name with their shapes, for saving and checking;
+    - ``_check_parameters(n_features)``, if it has rules beyond n_bits ≥ 1 (it calls this class's too).
+    """
+
+    #: The method's name on the command line and in model files; its key in ``METHODS``.
+    name: ClassVar[str]
+    #: Whether ``fit`` needs labels.
+    supervised: ClassVar[bool] = False
+
+    n_bits: int
+
+    @abstractmethod
+    def _fit(self, X: NDArray[Any], y: NDArray[Any] | None) -> None:
+        """Learn from the checked ``X`` (n_samples, n_features)."""
+
+    @abstractmethod
+    def _project(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Real values (rows, n_bits) of a block of rows."""
+
+    @abstractmethod
+    def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
+        """The learned arrays that a model file holds: their names and shapes."""
+
+    def _check_parameters(self, n_features: int) -> None:
+        """Refuse parameters that break a rule of the method, with the rule and the value."""
+        check_n_bits(self.n_bits)
+
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
+        """Learn from ``X`` (n_samples, n_features); an unsupervised method takes no notice of ``y``."""
+        data: NDArray[Any] = validate_data(self, X, dtype="numeric", ensure_min_samples=2)
+        self._check_parameters(data.shape[1])
+        self._fit(data, None if y is None else np.asarray(y))
+        self.n_bits_ = int(self.n_bits)
+        return self
+
+    def _checked(self, X: ArrayLike) -> NDArray[Any]:
+        check_is_fitted(self)
+        return validate_data(self, X, dtype="numeric", reset=False)  # type: ignore[no-any-return]
+
+    def decision_function(self, X: ArrayLike) -> NDArray[Any]:
+        """The real values (n_samples, n_bits) whose signs are the bits; sgn(0) = +1."""
+        X = self._checked(X)
+        out = np.empty((len(X), self.n_bits_), dtype=compute_type(X.dtype))
+        for rows in row_blocks(X):
+            out[rows] = self._project(X[rows])
+        return out
+
+    def transform(self, X: ArrayLike) -> NDArray[np.uint8]:
+        """The codes as 0/1 bits (n_samples, n_bits), uint8."""
+        X = self._checked(X)
+        out = np.empty((len(X), self.n_bits_), dtype=np.uint8)
+        for rows in row_blocks(X):
+            out[rows] = bits_of(self._project(X[rows]))
+        return out
+
+    def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
+        """The codes as packed bytes (n_samples, ceil(n_bits / 8)): see :mod:`hashlearn.codes`."""
+        X = self._checked(X)
+        out = np.empty((len(X), n_bytes(self.n_bits_)), dtype=np.uint8)
+        for rows in row_blocks(X):
+            out[rows] = pack(bits_of(self._project(X[rows])).view(np.bool_))
+        return out
+
+    def save(self, path: str | os.PathLike[str], *, info: Mapping[str, str] | None = None) -> None:
+        """Write the fitted model to one file (safetensors: plain arrays and JSON), whole or not at all.
+
+        ``info``: short remarks to keep with the model, such as what it was trained on.
+        """
+        from hashlearn.hashers._model_file import write_model
+
+        check_is_fitted(self)
+        write_model(self, path, dict(info or {}))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a saved model; refuses, and says why, what is damaged or does not fit.
+
+        ``Hasher.load`` (that is, ``hashlearn.load``) takes any method's model; a method's own only its own.
+        """
+        from hashlearn.hashers._model_file import read_model
+
+        return read_model(path, cls)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_bits_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []  # bits are uint8, whatever X is
+        tags.target_tags.required = self.supervised
+        return tags
+
+
+def check_n_bits(n_bits: object) -> None:
+    if isinstance(n_bits, bool) or not isinstance(n_bits, Integral) or n_bits < 1:
+        raise ValueError(f"n_bits must be a whole number of at least 1; got {n_bits!r}.")
+
+
+def compute_type(dtype: np.dtype[Any]) -> type[np.float32] | type[np.float64]:
+    """float32 for what it holds without loss (or is float32 already), float64 for the rest."""
+    return np.float32 if np.can_cast(dtype, np.float32) else np.float64
+
+
+def row_blocks(X: NDArray[Any]) -> Iterator[slice]:
+    """Slices that cut ``X`` into blocks of rows of a size that suits the cache."""
+    rows = max(1, _BLOCK_ELEMENTS // X.shape[1])
+    return (slice(start, min(start + rows, len(X))) for start in range(0, len(X), rows))

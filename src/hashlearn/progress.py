@@ -1,0 +1,48 @@
+"""Progress bars: on stderr, only on a terminal, off by one switch (``HASHLEARN_PROGRESS=0``)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["progress_bar"]
+
+
+@contextmanager
+def progress_bar(
+    description: str, total: float | None, *, unit: str = "", show: bool | None = None
+) -> Iterator[Callable[[float], None]]:
+    """Yield ``advance(amount)``; it draws a bar, or does nothing where no person is watching.
+
+    ``total=None``: unknown length. ``unit="bytes"`` prints sizes and rates. ``show=None``: a bar if
+    stderr is a terminal and ``HASHLEARN_PROGRESS`` is not 0.
+    """
+    if show is None:
+        show = sys.stderr.isatty() and os.environ.get("HASHLEARN_PROGRESS") != "0"
+    if not show:
+        yield lambda amount: None
+        return
+
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    counters: list[ProgressColumn]
+    if unit == "bytes":
+        counters = [DownloadColumn(), TransferSpeedColumn()]
+    else:
+        counters = [MofNCompleteColumn(), TextColumn(unit)]
+    columns = [TextColumn("{task.description}"), BarColumn(), *counters, TimeRemainingColumn()]
+    with Progress(*columns, console=Console(stderr=True, force_terminal=True), transient=True) as progress:
+        task = progress.add_task(description, total=total)
+        yield lambda amount: progress.update(task, advance=amount)

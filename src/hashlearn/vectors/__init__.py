@@ -1,0 +1,143 @@
+"""Vectors in files, one vector a row; the format is chosen by the file's ending.
+
+==================  ==============================  =======================================  =============
+ending              values                          layout                                   read
+==================  ==============================  =======================================  =============
+.npy                any number                      NumPy's header, then the values          memory-mapped
+.fvecs              float32                         TEXMEX: every row is its dimension       memory-mapped
+.bvecs              uint8                           (int32), then its values
+.ivecs              int32
+.fbin               float32                         big-ann-benchmarks: rows and columns     memory-mapped
+.u8bin              uint8                           (two uint32), then the values
+.i8bin              int8
+.ibin               int32
+.npz                any number                      a zip of .npy files; ``key``: which      into memory
+.hdf5  .h5          any number                      a data set; ``key``: its name            into memory
+.parquet            any number                      a list column; ``key``: its name         into memory
+==================  ==============================  =======================================  =============
+
+"Any number" is float16/32/64 or (u)int8/16/32/64. The raw formats are little-endian.
+
+A file that breaks a rule is refused with a one-line :class:`~hashlearn.errors.VectorFileError`. Sizes that a
+header claims are compared with what the file (or the machine's memory) holds before anything is allocated,
+and nothing is ever unpickled or evaluated.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hashlearn.errors import MissingExtraError
+from hashlearn.storage import atomic_path
+from hashlearn.vectors._labels import read_labels
+from hashlearn.vectors._numpy import read_npy, read_npz, write_npy, write_npz
+from hashlearn.vectors._raw import read_bin, read_texmex, write_bin, write_texmex
+from hashlearn.vectors._rules import (
+    Array,
+    DType,
+    bad,
+    check_dtype,
+    check_exact,
+    check_shape,
+    check_values,
+    refusing,
+)
+from hashlearn.vectors._tables import read_hdf5, read_parquet, write_hdf5, write_parquet
+
+__all__ = ["FORMATS", "VectorFormat", "read_labels", "read_vectors", "write_vectors"]
+
+
+def read_vectors(path: str | os.PathLike[str], *, key: str | None = None, check_finite: bool = True) -> Array:
+    """The vectors in ``path``: (n_rows, n_columns), in the file's type and the machine's byte order.
+
+    ``key`` names the array, data set or column in a file that can hold several; None takes the only one
+    (HDF5: ``train`` if there is one). Memory-mapped formats (see the module's table) give a read-only view of
+    the file without a copy, unless a .npy file is in foreign byte order. ``check_finite=False`` skips the one
+    pass over the values that looks for NaN and infinity.
+    """
+    path = Path(path)
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise bad(path, "a file of vectors is needed; found a directory")
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
+        raise bad(path, "a regular file is needed; found a pipe, socket or device")
+    form = _format(path, key)
+    if status.st_size == 0:
+        raise bad(path, "the file is empty (0 bytes)")
+    vectors = form.read(path, key)
+    if check_finite:
+        check_values(path, vectors)
+    return vectors
+
+
+def write_vectors(path: str | os.PathLike[str], vectors: Array, *, key: str | None = None) -> None:
+    """Write ``vectors``: (n_rows, n_columns) to ``path``, whole or not at all; an existing file is replaced.
+
+    The values must be finite. A format of one fixed type takes any type whose values it can hold exactly.
+    ``key`` names the array (.npz: "vectors"), data set (HDF5: "train") or column (Parquet: "vector").
+    """
+    path = Path(path)
+    form = _format(path, key)
+    if path.is_dir():
+        raise bad(path, "a file name is needed; found a directory")
+    vectors = np.asarray(vectors)
+    check_dtype(path, vectors.dtype.str, str(vectors.dtype))
+    check_shape(path, vectors.shape)
+    check_values(path, vectors)
+    if form.dtype is not None:
+        check_exact(path, vectors, form.dtype)
+    with atomic_path(path) as temporary, refusing(path, "could not be written", OSError, MissingExtraError):
+        form.write(temporary, vectors, key or form.default_key)
+
+
+def _format(path: Path, key: str | None) -> VectorFormat:
+    form = FORMATS.get(path.suffix.lower())
+    if form is None:
+        raise bad(path, f"the ending must be one of {' '.join(FORMATS)}; found {path.suffix!r}")
+    if key is not None and form.default_key is None:
+        raise bad(path, f"a {path.suffix} file has no names, so key must be None; got {key!r}")
+    if key is not None and (not key or "\0" in key):
+        raise bad(path, f"key must be a non-empty string without NUL; got {key!r}")
+    return form
+
+
+@dataclass(frozen=True)
+class VectorFormat:
+    """How one kind of file is read and written.
+
+    ``dtype``: the one type of value it holds, None for any number. ``default_key``: the name a lone array is
+    written under, None if the format has no names.
+    """
+
+    read: Callable[[Path, str | None], Array]
+    write: Callable[[Path, Array, Any], None]
+    dtype: DType | None = None
+    default_key: str | None = None
+
+
+def _raw(read: Callable[[Path, DType], Array], write: Callable[[Path, Array, DType], None], code: str) -> VectorFormat:
+    dtype = np.dtype(code)
+    return VectorFormat(lambda path, _: read(path, dtype), lambda path, vectors, _: write(path, vectors, dtype), dtype)
+
+
+FORMATS: dict[str, VectorFormat] = {
+    ".npy": VectorFormat(lambda path, _: read_npy(path), lambda path, vectors, _: write_npy(path, vectors)),
+    ".npz": VectorFormat(read_npz, write_npz, default_key="vectors"),
+    ".fvecs": _raw(read_texmex, write_texmex, "<f4"),
+    ".bvecs": _raw(read_texmex, write_texmex, "u1"),
+    ".ivecs": _raw(read_texmex, write_texmex, "<i4"),
+    ".fbin": _raw(read_bin, write_bin, "<f4"),
+    ".u8bin": _raw(read_bin, write_bin, "u1"),
+    ".i8bin": _raw(read_bin, write_bin, "i1"),
+    ".ibin": _raw(read_bin, write_bin, "<i4"),
+    ".hdf5": VectorFormat(read_hdf5, write_hdf5, default_key="train"),
+    ".h5": VectorFormat(read_hdf5, write_hdf5, default_key="train"),
+    ".parquet": VectorFormat(read_parquet, write_parquet, default_key="vector"),
+}

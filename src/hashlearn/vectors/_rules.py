@@ -1,0 +1,140 @@
+"""The rules that all formats of vectors share, and the one error that breaks them."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from hashlearn.errors import MissingExtraError, VectorFileError
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+DType: TypeAlias = "np.dtype[Any]"
+
+BLOCK_BYTES = 1 << 24
+_NUMBER = re.compile(r"[<>|=]?(f[248]|[iu][1248])")
+NUMBER_RULE = "the values must be float16/32/64 or (u)int8/16/32/64"
+
+
+def bad(where: Path | str, text: str) -> VectorFileError:
+    """The error to raise. One line, whatever line breaks a file's name or a library's message has."""
+    return VectorFileError(" ".join(f"{where}: {text}".splitlines()))
+
+
+@contextmanager
+def refusing(where: Path | str, text: str, *passed: type[Exception]) -> Iterator[None]:
+    """Whatever a library raises over bytes it can't digest becomes a VectorFileError; ``passed`` pass."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (VectorFileError, *passed)):
+            raise
+        raise bad(where, f"{text} ({type(error).__name__}: {str(error)[:300]})") from error
+
+
+def extra(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        need = f"{module.partition('.')[0]} is needed for this file format"
+        raise MissingExtraError(f'{need}; run: pip install "hashlearn[formats]"') from error
+
+
+def pick(path: Path, key: str | None, names: Iterable[str], candidates: Iterable[str], what: str) -> str:
+    """``key`` if it is one of ``names``; without a key, the only candidate."""
+    names, candidates = list(names), list(candidates)
+    if key is None and len(candidates) == 1:
+        key = candidates[0]
+    if key is not None and names.count(key) == 1:
+        return key
+    wanted = f"found {len(candidates)} to choose from" if key is None else f"got {key!r}"
+    shown = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
+    raise bad(path, f"key must name one {what}; {wanted}; the file holds: {shown or 'none'}")
+
+
+def check_dtype(where: Path | str, code: str, found: str) -> DType:
+    """The dtype of a NumPy type code such as ``<f4``, if it is a number's."""
+    if not _NUMBER.fullmatch(code):
+        raise bad(where, f"{NUMBER_RULE}; found {found[:100]}")
+    return np.dtype(code)
+
+
+def check_shape(where: Path | str, shape: tuple[int, ...]) -> None:
+    if len(shape) != 2:
+        raise bad(where, f"the array must be 2-D, one vector a row; found {len(shape)}-D, shape {shape}")
+    if min(shape) < 1:
+        raise bad(where, f"there must be at least one row and one column; found shape {shape}")
+
+
+def check_bytes(where: Path | str, shape: tuple[int, ...], dtype: DType, offset: int, size: int) -> None:
+    """The values must fill the bytes from ``offset`` to ``size`` exactly."""
+    needed = math.prod(shape) * dtype.itemsize
+    if needed != size - offset:
+        promise = f"the header promises {shape[0]} x {shape[1]} {dtype.name} values"
+        raise bad(where, f"{promise}, {needed} bytes from byte {offset}; found {size - offset} bytes")
+
+
+def check_values(path: Path, vectors: Array) -> None:
+    if vectors.dtype.kind != "f":
+        return
+    for start, block in blocks(vectors):
+        finite = np.isfinite(block)
+        if not finite.all():
+            i, j = np.argwhere(~finite)[0]
+            raise bad(path, f"row {start + i}, column {j}: the values must be finite; found {block[i, j]}")
+
+
+def check_exact(path: Path, vectors: Array, dtype: DType) -> None:
+    if np.can_cast(vectors.dtype, dtype, "safe"):
+        return
+    for start, block in blocks(vectors):
+        lost = _lost(block, dtype)
+        if lost.any():
+            i, j = np.argwhere(lost)[0]
+            rule = f"{path.suffix} files hold {dtype.name} values, and nothing may be lost"
+            raise bad(path, f"row {start + i}, column {j}: {rule}; got {block[i, j]} ({block.dtype.name})")
+
+
+def _lost(block: Array, dtype: DType) -> Array:
+    """Where a finite ``block`` has values that ``dtype`` can't hold exactly."""
+    if dtype.kind in "iu":
+        bounds = np.iinfo(dtype)
+        # float16 can't hold the bounds themselves; float64 holds all that come here (int32's at most).
+        values = block.astype(np.float64) if block.dtype.kind == "f" else block
+        return np.asarray((values < bounds.min) | (values > bounds.max) | (values != np.trunc(values)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = block.astype(dtype)
+        if block.dtype.kind == "f":
+            return np.asarray(narrow != block)
+        # Rounded up to 2^31, 2^63, ...: casting that back is undefined, and it is never exact.
+        beyond = narrow >= dtype.type(np.iinfo(block.dtype).max)
+        return np.asarray(beyond | (narrow.astype(block.dtype) != block))
+
+
+def blocks(vectors: Array, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, Array]]:
+    """(first row, block of rows), each block about 16 MB: a map may be larger than memory."""
+    vectors = np.asarray(vectors)
+    rows = max(1, block_bytes // (vectors.shape[1] * vectors.dtype.itemsize))
+    for start in range(0, vectors.shape[0], rows):
+        yield start, vectors[start : start + rows]
+
+
+def allocate(where: Path | str, shape: tuple[int, ...], dtype: DType) -> Array:
+    """An empty array in native byte order, refused if the machine can't hold it."""
+    needed = math.prod(shape) * dtype.itemsize
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not told on this system
+        memory = sys.maxsize
+    if needed > memory:
+        raise bad(where, f"the values must fit in memory, {memory} bytes; found {shape} {dtype.name}, {needed} bytes")
+    with refusing(where, f"no memory for {needed} bytes of values"):
+        return np.empty(shape, dtype.newbyteorder("="))

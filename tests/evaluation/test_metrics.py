@@ -1,0 +1,212 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hashlearn import codes
+from hashlearn.evaluation import Protocol, Truth, evaluate
+from reference import metrics as slow
+
+RULES = ("all", "retrieved", "trapezoid")
+
+
+def judge(query_bits, database_bits, truth, **choices):
+    return evaluate(
+        codes.pack(query_bits),
+        codes.pack(database_bits),
+        truth,
+        n_bits=np.shape(query_bits)[1],
+        protocol=Protocol(**choices),
+    )
+
+
+# One query 0000 and a database at distances 0, 1, 1, 2; items 1 and 3 are relevant. In index order the relevant
+# ranks are 2 and 4; with the tie at distance 1 turned round they are 3 and 4.
+HAND_DATABASE = [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0]]
+HAND_TRUTH = [[1, 3]]
+
+
+@pytest.mark.parametrize(
+    ("choices", "expected"),
+    [
+        ({"ties": "index"}, (1 / 2 + 2 / 4) / 2),
+        ({"ties": "expected"}, ((1 / 2 + 2 / 4) / 2 + (1 / 3 + 2 / 4) / 2) / 2),
+        ({"ties": "index", "cutoff": 2}, (1 / 2) / 2),
+        ({"ties": "index", "cutoff": 2, "ap": "retrieved"}, 1 / 2),
+        ({"ties": "index", "cutoff": 1, "ap": "retrieved"}, 0.0),
+        ({"ties": "expected", "cutoff": 2}, (1 / 2) / 2 / 2),
+        ({"ties": "expected", "cutoff": 2, "ap": "retrieved"}, 1 / 2 / 2),
+        # before/at: rank 2: 0/1, 1/2; rank 4: 1/3, 2/4
+        ({"ties": "index", "ap": "trapezoid"}, ((0 + 1 / 2) / 2 + (1 / 3 + 2 / 4) / 2) / 2),
+    ],
+)
+def test_average_precision_by_hand(choices, expected):
+    scores = judge([[0, 0, 0, 0]], HAND_DATABASE, Truth.neighbours(HAND_TRUTH), **choices)
+    assert scores.map == pytest.approx(expected, abs=1e-12)
+
+
+def test_trapezoid_of_a_perfect_ranking_is_one():
+    # The precision before the first rank counts 1.
+    scores = judge([[0, 0]], [[0, 0], [1, 1]], Truth.neighbours([[0]]), ap="trapezoid", ties="index")
+    assert scores.map == 1.0
+
+
+def test_precision_within_a_radius_by_hand():
+    truth = Truth.neighbours([[1, 3], [1, 3]])
+    scores = judge([[0, 0, 0, 0], [0, 0, 1, 1]], HAND_DATABASE, truth, radii=(0, 1, 2, 9))
+    # second query: distances 2, 3, 3, 4; nothing within radius 1
+    assert [list(scores.precision_within[r]) for r in (0, 1, 2, 9)] == [[0, 0], [1 / 3, 0], [1 / 2, 0], [1 / 2, 1 / 2]]
+    assert scores.precision_at_radius == {0: 0.0, 1: pytest.approx(1 / 6), 2: 0.25, 9: 0.5}
+
+
+def random_case(rng, n_queries, n, n_bits, labels):
+    query_bits, database_bits = rng.integers(0, 2, (n_queries, n_bits)), rng.integers(0, 2, (n, n_bits))
+    if labels:
+        query_labels, database_labels = rng.integers(0, 3, n_queries), rng.integers(0, 3, n)
+        relevant = query_labels[:, None] == database_labels[None]
+        truth = Truth.labels(query_labels, database_labels)
+    else:
+        k = rng.integers(1, n + 1)
+        ids = np.array([rng.permutation(n)[:k] for _ in range(n_queries)])
+        ids[rng.random(ids.shape) < 0.1] = -1
+        relevant = np.zeros((n_queries, n), dtype=bool)
+        for row, row_ids in zip(relevant, ids, strict=True):
+            row[row_ids[row_ids >= 0]] = True
+        truth = Truth.neighbours(ids)
+    return query_bits, database_bits, relevant, truth
+
+
+@pytest.mark.parametrize("labels", [False, True])
+@pytest.mark.parametrize("rule", RULES)
+def test_index_ties_equal_the_slow_version(rule, labels):
+    """3 cut-offs × 6 code lengths × 60 queries: 1,080 random rankings a rule and truth, full of ties."""
+    rng = np.random.default_rng([RULES.index(rule), labels])
+    for n_bits, n in ((1, 7), (2, 40), (3, 11), (8, 60), (12, 100), (70, 30)):
+        query_bits, database_bits, relevant, truth = random_case(rng, 60, n, n_bits, labels)
+        for cutoff in (None, 1 + n // 3, n + 5):
+            radii = (0, 1, 4)
+            scores = judge(query_bits, database_bits, truth, ap=rule, cutoff=cutoff, ties="index", radii=radii)
+            for q in range(60):
+                d = slow.distances(query_bits[q], database_bits)
+                expected = slow.ap_by_index(d, relevant[q], rule, cutoff)
+                assert scores.average_precision[q] == pytest.approx(expected, abs=1e-12)
+                for r in radii:
+                    assert scores.precision_within[r][q] == slow.precision_within(d, relevant[q], r)
+            assert scores.map == pytest.approx(scores.average_precision.mean())
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_expected_ties_equal_the_mean_over_all_orders(rule):
+    rng = np.random.default_rng(RULES.index(rule))
+    for case in range(40):
+        n = int(rng.integers(1, 7))
+        query_bits, database_bits, relevant, truth = random_case(rng, 1, n, int(rng.integers(1, 4)), case % 2)
+        d = slow.distances(query_bits[0], database_bits)
+        for cutoff in (None, *range(1, n + 2)):
+            scores = judge(query_bits, database_bits, truth, ap=rule, cutoff=cutoff, ties="expected")
+            assert scores.map == pytest.approx(slow.ap_expected(d, relevant[0], rule, cutoff), abs=1e-12)
+
+
+@pytest.mark.parametrize(("rule", "cutoff"), [(rule, cutoff) for rule in RULES for cutoff in (None, 100)])
+def test_expected_ties_equal_the_mean_over_random_orders(rule, cutoff):
+    """At a size where orders can't be listed: index ties on 2,000 shuffled databases come to the expectation."""
+    rng = np.random.default_rng(5)
+    query_bits, database_bits, relevant, truth = random_case(rng, 1, 300, 6, True)
+    expected = judge(query_bits, database_bits, truth, ap=rule, cutoff=cutoff, ties="expected").map
+    d = np.array(slow.distances(query_bits[0], database_bits))
+    orders = (rng.permutation(300) for _ in range(2000))
+    values = [slow.ap_by_index(d[order], relevant[0][order], rule, cutoff) for order in orders]
+    assert expected == pytest.approx(np.mean(values), abs=4 * np.std(values) / np.sqrt(len(values)))
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(RULES), st.sampled_from([None, 1, 5, 50]))
+@settings(max_examples=60, deadline=None)
+def test_expected_ties_do_not_depend_on_the_order_of_the_database(seed, rule, cutoff):
+    rng = np.random.default_rng(seed)
+    query_bits, database_bits = rng.integers(0, 2, (6, 5)), rng.integers(0, 2, (40, 5))
+    query_labels, database_labels = rng.integers(0, 3, 6), rng.integers(0, 3, 40)
+    order = rng.permutation(40)
+    a, b = (
+        judge(query_bits, database_bits[o], Truth.labels(query_labels, database_labels[o]), ap=rule, cutoff=cutoff)
+        for o in (np.arange(40), order)
+    )
+    np.testing.assert_allclose(a.average_precision, b.average_precision, atol=1e-12)
+    assert (a.average_precision <= 1 + 1e-12).all()
+    assert (a.average_precision >= 0).all()
+
+
+def test_without_ties_both_rules_agree_and_with_ties_they_differ():
+    rng = np.random.default_rng(0)
+    # Distances 0…39 from the query, each once, in a random order.
+    database = np.tril(np.ones((40, 40), dtype=int), -1)[rng.permutation(40)]
+    truth = Truth.neighbours(rng.permutation(40)[None, :9])
+    for rule, cutoff in itertools.product(RULES, (None, 7, 25)):
+        by_index, expected = (
+            judge(np.zeros((1, 40), int), database, truth, ap=rule, cutoff=cutoff, ties=ties).map
+            for ties in ("index", "expected")
+        )
+        assert by_index == pytest.approx(expected, abs=1e-12)
+    tied = np.zeros((10, 40), dtype=int)
+    truth = Truth.neighbours([[0]])
+    assert judge(np.zeros((1, 40), int), tied, truth, ties="index").map == 1.0
+    assert judge(np.zeros((1, 40), int), tied, truth, ties="expected").map == pytest.approx(
+        np.mean([1 / rank for rank in range(1, 11)])
+    )
+
+
+def test_the_result_does_not_depend_on_the_number_of_threads_or_blocks(monkeypatch):
+    rng = np.random.default_rng(1)
+    query_bits, database_bits, _, truth = random_case(rng, 33, 200, 20, True)
+    for ties in ("index", "expected"):
+        a = evaluate(
+            codes.pack(query_bits), codes.pack(database_bits), truth, n_bits=20, protocol=Protocol(ties=ties), n_jobs=1
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr("hashlearn.evaluation.metrics._BLOCK_DISTANCES", 450)
+            b = evaluate(
+                codes.pack(query_bits),
+                codes.pack(database_bits),
+                truth,
+                n_bits=20,
+                protocol=Protocol(ties=ties),
+                n_jobs=3,
+            )
+        np.testing.assert_array_equal(a.average_precision, b.average_precision)
+        np.testing.assert_array_equal(a.precision_within[4], b.precision_within[4])
+
+
+def test_queries_without_relevant_items_count_zero_and_are_reported():
+    truth = Truth.labels(["a", "z"], ["a", "b"])
+    for ties in ("index", "expected"):
+        scores = judge([[0, 0], [0, 0]], [[0, 0], [1, 1]], truth, ties=ties)
+        assert scores.average_precision.tolist() == [1.0, 0.0]
+        assert scores.queries_without_relevant == 1
+
+
+def test_scores_say_how_they_were_made():
+    scores = judge([[0, 0]], [[0, 0], [1, 1]], Truth.labels([1], [1, 2]), cutoff=5, ties="index", radii=(1,))
+    text = str(scores)
+    for words in ("mAP 100.00", "P@1 100.00", "2 bits", "equal class labels", "top 5", "ties in database order"):
+        assert words in text
+    plain = scores.as_dict()
+    assert plain["protocol"] == {"ap": "all", "cutoff": 5, "ties": "index", "radii": (1,)}
+    assert Protocol(**plain["protocol"]) == scores.protocol
+
+
+def test_evaluate_refuses_what_does_not_fit():
+    q, d = np.zeros((2, 1), dtype=np.uint8), np.zeros((3, 1), dtype=np.uint8)
+    good = Truth.neighbours([[0], [2]])
+    with pytest.raises(ValueError, match="truth is for 2 queries; got query_codes of 1"):
+        evaluate(q[:1], d, good, n_bits=8)
+    with pytest.raises(ValueError, match="at least 3 items; got database_codes of 2"):
+        evaluate(q, d[:2], good, n_bits=8)
+    with pytest.raises(ValueError, match="database of 4 items; got database_codes of 3"):
+        evaluate(q, d, Truth.labels([0, 1], [0, 0, 1, 1]), n_bits=8)
+    with pytest.raises(ValueError, match="query_codes of 9 bits must have shape"):
+        evaluate(q, d, good, n_bits=9)
+    with pytest.raises(ValueError, match="must not be empty"):
+        evaluate(q, d[:0], good, n_bits=8)
+    with pytest.raises(ValueError, match="n_jobs must be at least 1"):
+        evaluate(q, d, good, n_bits=8, n_jobs=0)

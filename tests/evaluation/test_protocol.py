@@ -1,0 +1,55 @@
+import json
+
+import pytest
+
+from hashlearn.evaluation import SETTINGS, Protocol, setting
+
+
+def test_every_field_has_a_default_and_the_choices_survive_json():
+    assert Protocol() == Protocol(ap="all", cutoff=None, ties="expected", radii=(2, 3, 4))
+    protocol = Protocol(ap="trapezoid", cutoff=10, ties="index", radii=(1,))
+    assert Protocol(**json.loads(json.dumps(protocol.as_dict()))) == protocol
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"ap": "mean"}, "ap must be one of all, retrieved, trapezoid; got 'mean'"),
+        ({"ties": "random"}, "ties must be one of index, expected; got 'random'"),
+        ({"cutoff": 0}, "cutoff must be a whole number of at least 1"),
+        ({"cutoff": 1.5}, "cutoff must be a whole number of at least 1"),
+        ({"radii": (-1,)}, "radii must be distinct"),
+        ({"radii": (2, 2)}, "radii must be distinct"),
+    ],
+)
+def test_bad_choices_are_refused(choices, words):
+    with pytest.raises(ValueError, match=words):
+        Protocol(**choices)
+
+
+def test_the_papers_settings():
+    for name in ("mnist", "cifar10"):
+        assert (setting(name).truth, setting(name).k) == ("neighbours", 50)
+        assert Protocol.preset(name).cutoff is None
+        assert Protocol.preset(name).radii == (3, 4)
+    for name in ("sift1m", "sift-photos"):
+        assert (setting(name).truth, setting(name).k, setting(name).protocol.cutoff) == ("neighbours", 10_000, 10_000)
+    assert setting("cifar10-dh").truth == "labels"
+    assert Protocol.preset("cifar10-dh").radii == (2,)
+    assert all(s.protocol.ties == "index" and s.protocol.ap == "all" for s in SETTINGS.values())
+    with pytest.raises(ValueError, match="no setting is named 'mnits'; there are: mnist"):
+        Protocol.preset("mnits")
+
+
+def test_each_choice_shows_in_the_text():
+    texts = {
+        str(p)
+        for p in (
+            Protocol(),
+            Protocol(ap="retrieved"),
+            Protocol(ap="trapezoid"),
+            Protocol(cutoff=9),
+            Protocol(ties="index"),
+        )
+    }
+    assert len(texts) == 5

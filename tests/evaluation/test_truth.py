@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hashlearn.evaluation import Truth, euclidean_neighbours
+
+
+def brute_force(queries, database, k):
+    queries, database = np.asarray(queries, dtype=np.float64), np.asarray(database, dtype=np.float64)
+    d = ((queries[:, None, :] - database[None]) ** 2).sum(axis=2)
+    return np.argsort(d, axis=1, kind="stable")[:, :k]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int16])
+@pytest.mark.parametrize("k", [1, 10, 200])
+def test_neighbours_equal_brute_force(dtype, k):
+    rng = np.random.default_rng(0)
+    database = (20 * rng.standard_normal((200, 12)) + 100).astype(dtype)
+    queries = (20 * rng.standard_normal((30, 12)) + 100).astype(dtype)
+    ids = euclidean_neighbours(queries, database, k)
+    assert ids.dtype == np.int32
+    np.testing.assert_array_equal(ids, brute_force(queries, database, k))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40))
+@settings(max_examples=50, deadline=None)
+def test_ties_are_ordered_by_id_even_where_most_vectors_are_equal(seed, k):
+    rng = np.random.default_rng(seed)
+    database = rng.integers(0, 2, (300, 3))
+    queries = rng.integers(0, 2, (4, 3)) + 0.5 * rng.integers(0, 2)  # whole numbers and not
+    np.testing.assert_array_equal(euclidean_neighbours(queries, database, k), brute_force(queries, database, k))
+
+
+def test_differences_that_float32_can_not_see_are_seen():
+    """A million away from the origin, neighbours differ in the 8th digit: float32 alone would shuffle them."""
+    rng = np.random.default_rng(0)
+    database = 1e6 + rng.standard_normal((500, 4))
+    database[::7] += 1e4  # so that taking the mean off is not enough
+    queries = 1e6 + rng.standard_normal((20, 4))
+    np.testing.assert_array_equal(euclidean_neighbours(queries, database, 15), brute_force(queries, database, 15))
+
+
+def test_neighbours_are_cached_by_content(tmp_path, monkeypatch):
+    monkeypatch.setenv("HASHLEARN_CACHE", str(tmp_path))
+    rng = np.random.default_rng(0)
+    database, queries = rng.random((50, 3)), rng.random((5, 3))
+    first = euclidean_neighbours(queries, database, 4, cache=True)
+    assert len(list(tmp_path.rglob("*.npy"))) == 1
+    monkeypatch.setattr("hashlearn.evaluation.truth._exact_neighbours", None)  # a second computation would fail
+    np.testing.assert_array_equal(euclidean_neighbours(queries.copy(), database.copy(), 4, cache=True), first)
+    for changed in ((queries + 1, database, 4), (queries, database + 1, 4), (queries, database, 3)):
+        with pytest.raises(TypeError):
+            euclidean_neighbours(*changed, cache=True)
+
+
+@pytest.mark.parametrize(
+    ("queries", "database", "k", "words"),
+    [
+        (np.zeros((2, 3)), np.zeros((4, 2)), 1, "equally many features; got 3 and 2"),
+        (np.zeros((2, 3)), np.zeros((4, 3)), 5, "k must be between 1 and 4"),
+        (np.zeros((2, 3)), np.zeros((4, 3)), 0, "k must be between 1 and 4"),
+        (np.zeros(3), np.zeros((4, 3)), 1, "queries must be numbers"),
+        (np.zeros((2, 3)), np.array([["a"]]), 1, "database must be numbers"),
+        (np.zeros((2, 3)), np.full((4, 3), np.nan), 1, "database must be finite"),
+        (np.full((2, 3), np.inf), np.zeros((4, 3)), 1, "queries must be finite"),
+    ],
+)
+def test_bad_input_is_refused(queries, database, k, words):
+    with pytest.raises(ValueError, match=words):
+        euclidean_neighbours(queries, database, k)
+
+
+def test_truth_by_labels_of_any_hashable_kind():
+    truth = Truth.labels(["cat", ("a", 1), 7], [7, "cat", "dog", "cat", ("a", 1)])
+    assert [truth.relevant(q).tolist() for q in range(3)] == [[1, 3], [4], [0]]
+    assert (truth.n_queries, truth.n_database) == (3, 5)
+    assert "4 classes" in truth.description
+
+
+@pytest.mark.parametrize(
+    ("query_labels", "database_labels", "words"),
+    [
+        ([1, None], [1], "item 1 has none"),
+        ([1], np.array([1.0, np.nan]), "database_labels must have a label for every item; item 1"),
+        ([], [1], "query_labels must not be empty"),
+        (np.zeros((2, 3)), [1], "one label an item"),
+    ],
+)
+def test_bad_labels_are_refused(query_labels, database_labels, words):
+    with pytest.raises(ValueError, match=words):
+        Truth.labels(query_labels, database_labels)
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        ([[0, 1], [2, 2]], "query 1 names one twice"),
+        ([[-2, 1]], "at least 0, or -1 for none; got -2"),
+        ([[0.5]], "whole numbers"),
+        ([1, 2], "whole numbers"),
+        (np.zeros((0, 3), dtype=int), "at least one query"),
+    ],
+)
+def test_bad_ids_are_refused(ids, words):
+    with pytest.raises(ValueError, match=words):
+        Truth.neighbours(ids)
+
+
+def test_missing_neighbours_are_left_out():
+    truth = Truth.neighbours([[3, -1, 5], [-1, -1, -1]])
+    assert truth.relevant(0).tolist() == [3, 5]
+    assert truth.relevant(1).tolist() == []
+    assert truth.min_database == 6

@@ -1,0 +1,322 @@
+"""What every method must do. A method joins by being listed in ``hashlearn.METHODS``."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import hashlearn
+from hashlearn import codes
+from hashlearn.errors import ModelFileError
+
+METHODS = hashlearn.METHODS
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+@pytest.fixture(scope="module")
+def data():
+    digits = load_digits()
+    return digits.data.astype(np.float32)[:400], digits.target[:400]
+
+
+def fitted(name, data, n_bits=12, random_state=0, **parameters):
+    return METHODS[name](n_bits=n_bits, random_state=random_state, **parameters).fit(*data)
+
+
+# Two bits: scikit-learn's checks use data of as few as two features.
+@parametrize_with_checks([method(n_bits=2) for method in METHODS.values()])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@every_method
+def test_names_agree(name):
+    assert METHODS[name].name == name
+    assert issubclass(METHODS[name], hashlearn.Hasher)
+
+
+@every_method
+@pytest.mark.parametrize("n_bits", [1, 7, 8, 12, 16, 31, 33, 64])
+def test_codes_are_packed_bits_of_the_signs(name, n_bits, data):
+    hasher = fitted(name, data, n_bits)
+    X = data[0]
+    H, bits, packed = hasher.decision_function(X), hasher.transform(X), hasher.encode(X)
+    assert H.shape == bits.shape == (len(X), n_bits)
+    assert packed.shape == (len(X), -(-n_bits // 8))
+    assert bits.dtype == packed.dtype == np.uint8
+    np.testing.assert_array_equal(bits, (H >= 0).astype(np.uint8))
+    np.testing.assert_array_equal(packed, np.packbits(bits, axis=1))
+    np.testing.assert_array_equal(codes.unpack(packed, n_bits), bits)
+
+
+@every_method
+def test_fit_returns_self_and_changes_neither_data_nor_parameters(name, data):
+    X, y = data[0].copy(), data[1].copy()
+    X.flags.writeable = y.flags.writeable = False
+    hasher = METHODS[name](n_bits=8, random_state=3)
+    before = hasher.get_params()
+    assert hasher.fit(X, y) is hasher
+    hasher.encode(X)
+    assert hasher.get_params() == before
+    np.testing.assert_array_equal(X, data[0])
+
+
+@every_method
+def test_same_seed_same_codes_bit_for_bit(name, data):
+    first, second = (fitted(name, data, random_state=7).encode(data[0]) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert (fitted(name, data, random_state=8).encode(data[0]) != first).any()
+
+
+@every_method
+def test_a_generator_is_a_random_state_too(name, data):
+    a = fitted(name, data, random_state=np.random.default_rng(7)).encode(data[0])
+    np.testing.assert_array_equal(a, fitted(name, data, random_state=7).encode(data[0]))
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, np.uint8, np.int64])
+def test_every_numeric_type_gives_the_same_codes_up_to_rounding(name, dtype, data):
+    X, y = data  # whole numbers 0…16: exact in every type
+    a, b = fitted(name, data), METHODS[name](n_bits=12, random_state=0).fit(X.astype(dtype), y)
+    assert (a.encode(X) == b.encode(X.astype(dtype))).mean() > 0.99
+
+
+@every_method
+def test_fortran_order_strides_and_memory_maps(name, data, tmp_path):
+    X, y = data
+    hasher = fitted(name, data)
+    expected = hasher.encode(X)
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for form in (np.asfortranarray(X), np.repeat(X, 2, axis=0)[::2], mapped):
+        np.testing.assert_array_equal(hasher.encode(form), expected)
+        np.testing.assert_array_equal(METHODS[name](n_bits=12, random_state=0).fit(form, y).encode(X), expected)
+
+
+@every_method
+def test_blocks_of_rows_do_not_matter(name, data, monkeypatch):
+    hasher = fitted(name, data)
+    expected = hasher.decision_function(data[0])
+    monkeypatch.setattr("hashlearn.hashers.base._BLOCK_ELEMENTS", 64 * 37)
+    np.testing.assert_allclose(hasher.decision_function(data[0]), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(hasher.encode(data[0]), np.packbits(hasher.transform(data[0]), axis=1))
+    # Fitted in blocks: other sums, so not the same to the last digit.
+    other = fitted(name, data)
+    assert (other.transform(data[0]) == hasher.transform(data[0])).mean() > 0.98
+
+
+@every_method
+def test_clone_pickle_pipeline_and_grid_search(name, data):
+    X, y = data
+    hasher = fitted(name, data)
+    copy = clone(hasher)
+    assert copy.get_params() == hasher.get_params()
+    assert not hasattr(copy, "n_bits_")
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(hasher)).encode(X), hasher.encode(X))
+    pipeline = make_pipeline(StandardScaler(), clone(hasher)).fit(X, y)
+    assert pipeline.transform(X).shape == (len(X), 12)
+
+    def balance(estimator, X, y=None):
+        return -abs(estimator.transform(X).mean() - 0.5)
+
+    search = GridSearchCV(METHODS[name](random_state=0), {"n_bits": [4, 8]}, scoring=balance, cv=2).fit(X, y)
+    assert search.best_params_["n_bits"] in (4, 8)
+
+
+@every_method
+def test_pandas_output_has_a_name_for_every_bit(name, data):
+    import pandas as pd
+
+    X, y = data
+    frame = pd.DataFrame(X, columns=[f"p{i}" for i in range(64)])
+    hasher = METHODS[name](n_bits=3, random_state=0).fit(frame, y).set_output(transform="pandas")
+    out = hasher.transform(frame)
+    assert list(out.columns) == [f"{name.replace('-', '')}{i}" for i in range(3)]
+    np.testing.assert_array_equal(out.to_numpy(), METHODS[name](n_bits=3, random_state=0).fit(X, y).transform(X))
+
+
+@every_method
+def test_learned_codes_find_neighbours_better_than_chance(name, data):
+    from hashlearn.evaluation import Truth, euclidean_neighbours, evaluate
+
+    X, y = data
+    hasher = METHODS[name](n_bits=32, random_state=0).fit(X[100:], y[100:])
+    truth = Truth.neighbours(euclidean_neighbours(X[:100], X[100:], 10))
+    found = evaluate(hasher.encode(X[:100]), hasher.encode(X[100:]), truth, n_bits=32).map
+    chance = 10 / 300
+    assert found > 5 * chance
+
+
+@every_method
+@pytest.mark.parametrize("bad", [0, -3, 2.5, "8", True, None])
+def test_bad_n_bits_is_refused(name, bad, data):
+    with pytest.raises(ValueError, match="n_bits must be a whole number of at least 1; got"):
+        METHODS[name](n_bits=bad).fit(*data)
+
+
+@every_method
+def test_bad_data_is_refused(name, data):
+    X, y = data
+    hasher = fitted(name, data)
+    with pytest.raises(NotFittedError):
+        METHODS[name](n_bits=4).encode(X)
+    with pytest.raises(ValueError, match="63 features"):
+        hasher.encode(X[:, :63])
+    holed = X.copy()
+    holed[3, 5] = np.nan
+    for call in (hasher.encode, hasher.transform, hasher.decision_function, lambda X: clone(hasher).fit(X, y)):
+        with pytest.raises(ValueError, match="NaN"):
+            call(holed)
+    with pytest.raises(ValueError, match="minimum of 2"):
+        METHODS[name](n_bits=4).fit(X[:1], y[:1])
+
+
+@every_method
+def test_save_and_load_give_the_same_model(name, data, tmp_path):
+    hasher = fitted(name, data, n_bits=13)
+    path = tmp_path / "new folder" / "model"
+    hasher.save(path, info={"trained on": "digits"})
+    assert [p.name for p in path.parent.iterdir()] == ["model"]
+    loaded = hashlearn.load(path)
+    assert type(loaded) is METHODS[name]
+    assert loaded.get_params() == hasher.get_params()
+    assert loaded.info_ == {"trained on": "digits"}
+    np.testing.assert_array_equal(loaded.decision_function(data[0]), hasher.decision_function(data[0]))
+    np.testing.assert_array_equal(type(loaded).load(path).encode(data[0]), hasher.encode(data[0]))
+    loaded.save(path)  # over itself
+    assert hashlearn.load(path).info_ == {}
+
+
+@every_method
+def test_load_keeps_the_names_of_features(name, data, tmp_path):
+    import pandas as pd
+
+    frame = pd.DataFrame(data[0], columns=[f"p{i}" for i in range(64)])
+    METHODS[name](n_bits=4, random_state=0).fit(frame, data[1]).save(tmp_path / "model")
+    loaded = hashlearn.load(tmp_path / "model")
+    loaded.encode(frame)
+    with pytest.raises(ValueError, match="feature names should match"):
+        loaded.encode(frame.rename(columns={"p0": "other"}))
+
+
+@every_method
+def test_a_failed_save_leaves_the_old_file(name, data, tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    hasher = fitted(name, data)
+    hasher.save(path)
+    before = path.read_bytes()
+
+    def full_disk(arrays, filename, metadata):
+        filename.write_bytes(b"half")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("safetensors.numpy.save_file", full_disk)
+    with pytest.raises(OSError, match="no space"):
+        fitted(name, data, n_bits=5).save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+@every_method
+def test_what_can_not_be_saved_is_refused(name, data, tmp_path):
+    with pytest.raises(NotFittedError):
+        METHODS[name](n_bits=4).save(tmp_path / "model")
+    with pytest.raises(ValueError, match="random_state must be a plain value"):
+        fitted(name, data, random_state=np.random.default_rng(0)).save(tmp_path / "model")
+    with pytest.raises(ValueError, match="n_bits was changed to 5 after fit learned 12"):
+        fitted(name, data).set_params(n_bits=5).save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def _rewrite(path, change_header=None, change_arrays=None):
+    import safetensors
+
+    arrays = load_file(path)
+    with safetensors.safe_open(path, framework="numpy") as file:
+        header = json.loads(file.metadata()["hashlearn"])
+    if change_header:
+        change_header(header)
+    if change_arrays:
+        change_arrays(arrays)
+    save_file(arrays, path, metadata={"hashlearn": json.dumps(header)})
+
+
+def _spoil_first(value):
+    def change(arrays):
+        name = next(iter(arrays))
+        arrays[name] = value(arrays[name])
+
+    return change
+
+
+def _nan(array):
+    array = array.copy()
+    array.flat[0] = np.nan
+    return array
+
+
+@every_method
+@pytest.mark.parametrize(
+    ("header", "arrays", "words"),
+    [
+        (lambda h: h.update(version=99), None, "format version is 99"),
+        (lambda h: h.update(format="other"), None, "metadata is not hashlearn's"),
+        (lambda h: h.update(method="magic"), None, "'magic' is not one of lsh"),
+        (lambda h: h.update(n_bits=0), None, "n_bits and n_features must be"),
+        (lambda h: h.update(n_bits=24), None, "n_bits 24; got"),
+        (lambda h: h.update(n_features=3), None, "n_features=3|must be real numbers"),
+        (lambda h: h["parameters"].update(magic=1), None, "takes the parameters"),
+        (lambda h: h["parameters"].pop("random_state"), None, "takes the parameters"),
+        (lambda h: h.update(parameters=None), None, "takes the parameters"),
+        (lambda h: h.update(feature_names=["a"]), None, "feature_names must be 64 names"),
+        (None, lambda a: a.update(extra=np.zeros(3)), "must hold the arrays"),
+        (None, lambda a: a.pop(next(iter(a))), "must hold the arrays"),
+        (None, _spoil_first(lambda a: a[:-1]), "must be real numbers"),
+        (None, _spoil_first(lambda a: a.astype(np.int64)), "must be real numbers"),
+        (None, _spoil_first(_nan), "not finite"),
+    ],
+)
+def test_load_refuses_what_does_not_fit(name, header, arrays, words, data, tmp_path):
+    path = tmp_path / "model"
+    fitted(name, data).save(path)
+    _rewrite(path, header, arrays)
+    with pytest.raises(ModelFileError, match=words) as caught:
+        hashlearn.load(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+@every_method
+def test_load_refuses_a_file_cut_or_changed_anywhere(name, data, tmp_path):
+    path = tmp_path / "model"
+    hasher = fitted(name, (data[0][:50, :8], data[1][:50]), n_bits=3)
+    hasher.save(path)
+    whole = path.read_bytes()
+    for end in range(0, len(whole), 7):
+        path.write_bytes(whole[:end])
+        with pytest.raises(ModelFileError):
+            hashlearn.load(path)
+    for junk in (b"", b"\0" * 100, b"{}" * 50, b"\xff" * 1000):
+        path.write_bytes(junk)
+        with pytest.raises(ModelFileError):
+            hashlearn.load(path)
+    with pytest.raises(FileNotFoundError, match="no model file is at"):
+        hashlearn.load(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="no model file is at"):
+        hashlearn.load(tmp_path)
+
+
+def test_a_methods_own_load_refuses_another_methods_model(data, tmp_path):
+    fitted("lsh", data).save(tmp_path / "model")
+    with pytest.raises(ModelFileError, match="it is a model of lsh, not of itq"):
+        hashlearn.ITQ.load(tmp_path / "model")

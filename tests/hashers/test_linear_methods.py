@@ -1,0 +1,109 @@
+"""What defines LSH and ITQ."""
+
+import numpy as np
+import pytest
+from scipy.linalg import orthogonal_procrustes
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+
+from hashlearn import ITQ, LSH
+from hashlearn.hashers._linear import mean_and_covariance, principal_directions
+
+
+@pytest.fixture(scope="module")
+def X():
+    return load_digits().data
+
+
+def test_lsh_bits_differ_as_often_as_the_angle_says():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((6, 5))
+    bits = LSH(n_bits=40_000, center=False, random_state=0).fit(X).transform(X)
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    angle = np.arccos(np.clip(unit @ unit.T, -1, 1)) / np.pi
+    share = (bits[:, None] != bits[None]).mean(axis=2)
+    np.testing.assert_allclose(share, angle, atol=4 * 0.5 / np.sqrt(40_000))
+
+
+def test_lsh_center_moves_the_hyperplanes(X):
+    centred, plain = (LSH(32, center=center, random_state=0).fit(X) for center in (True, False))
+    np.testing.assert_allclose(centred.mean_, X.mean(axis=0))
+    assert not plain.mean_.any()
+    np.testing.assert_array_equal(plain.components_, centred.components_)
+    # Pixels are never negative: hyperplanes through the origin leave most of them on one side.
+    balance = [abs(h.transform(X).mean(axis=0) - 0.5).mean() for h in (centred, plain)]
+    assert balance[0] < balance[1]
+
+
+def test_moments_equal_numpys(X):
+    for dtype, tolerance in ((np.float64, 1e-12), (np.float32, 1e-4), (np.uint8, 1e-4)):
+        mean, covariance = mean_and_covariance(X.astype(dtype))
+        np.testing.assert_allclose(mean, X.mean(axis=0), atol=1e-12)
+        np.testing.assert_allclose(covariance, np.cov(X.T, bias=True), atol=tolerance)
+
+
+def test_principal_directions_equal_scikit_learns_up_to_sign(X):
+    W = principal_directions(np.cov(X.T), 10)
+    reference = PCA(10, svd_solver="full").fit(X).components_.T
+    np.testing.assert_allclose(np.abs((W * reference).sum(axis=0)), 1, atol=1e-8)
+    assert (np.take_along_axis(W, np.abs(W).argmax(axis=0)[None], axis=0) > 0).all()
+
+
+def test_itq_equals_its_literal_transcription(X):
+    """Gong & Lazebnik's algorithm, line by line, from the same first rotation."""
+    L = 8
+    hasher = ITQ(L, max_iter=15, random_state=4).fit(X)
+    V = (X - X.mean(axis=0)) @ principal_directions(np.cov(X.T), L)
+    rng = np.random.default_rng(4)
+    Q, T = np.linalg.qr(rng.standard_normal((L, L)))
+    R = Q @ np.diag(np.where(np.diag(T) >= 0, 1, -1))
+    losses = []
+    for _ in range(15):
+        B = np.where(V @ R >= 0, 1, -1)
+        losses.append(((B - V @ R) ** 2).sum() / len(X))
+        R, _ = orthogonal_procrustes(V, B)
+    np.testing.assert_allclose(hasher.quantization_loss_, losses, rtol=1e-9)
+    np.testing.assert_allclose(np.abs(hasher.decision_function(X)), np.abs(V @ R), atol=1e-8)
+    np.testing.assert_array_equal(hasher.transform(X), (V @ R >= 0).astype(np.uint8))
+
+
+@pytest.mark.parametrize("n_bits", [1, 2, 16, 40])
+def test_itq_loss_never_rises_and_the_map_is_a_rotation(X, n_bits):
+    hasher = ITQ(n_bits, random_state=0).fit(X)
+    loss = hasher.quantization_loss_
+    assert len(loss) == hasher.n_iter_ == 50
+    assert (np.diff(loss) <= 1e-9 * loss[:-1]).all()
+    if n_bits > 1:
+        assert loss[-1] < loss[0]
+    np.testing.assert_allclose(hasher.components_.T @ hasher.components_, np.eye(n_bits), atol=1e-10)
+
+
+def test_itq_max_iter_counts(X):
+    short, long = (ITQ(16, max_iter=n, random_state=0).fit(X) for n in (2, 30))
+    assert (short.n_iter_, long.n_iter_) == (2, 30)
+    assert long.quantization_loss_[-1] < short.quantization_loss_[-1]
+
+
+def test_itq_refuses_more_bits_than_features(X):
+    with pytest.raises(ValueError, match=r"for ITQ \(n_features=64\); got 65"):
+        ITQ(65).fit(X)
+    with pytest.raises(ValueError, match="max_iter must be at least 1; got 0"):
+        ITQ(8, max_iter=0).fit(X)
+
+
+def test_itq_sees_small_differences_far_from_the_origin(X):
+    """float64 data a billion away: the offset must not eat the digits."""
+    hasher, moved = ITQ(16, random_state=0).fit(X), ITQ(16, random_state=0).fit(X + 1e9)
+    assert (hasher.transform(X) == moved.transform(X + 1e9)).mean() > 0.99
+
+
+def test_itq_beats_lsh(X):
+    from hashlearn.evaluation import Truth, euclidean_neighbours, evaluate
+
+    train, queries = X[300:], X[:300]
+    truth = Truth.neighbours(euclidean_neighbours(queries, train, 20))
+    scores = {}
+    for name, hasher in {"itq": ITQ(16, random_state=0), "lsh": LSH(16, random_state=0)}.items():
+        hasher.fit(train)
+        scores[name] = evaluate(hasher.encode(queries), hasher.encode(train), truth, n_bits=16).map
+    assert scores["itq"] > 1.2 * scores["lsh"]

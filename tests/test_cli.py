@@ -1,0 +1,195 @@
+"""The command line as a person or a script uses it: real processes, real files."""
+
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import hashlearn
+from hashlearn.vectors import read_vectors, write_vectors
+
+
+def run(*arguments, **environment):
+    import os
+
+    return subprocess.run(
+        [sys.executable, "-m", "hashlearn.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "COLUMNS": "200", **environment},
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli") / "digits.model"
+    done = run("fit", "digits", "--method", "itq", "--bits", 12, "--out", path, "--seed", 3)
+    assert done.returncode == 0, done.stderr
+    assert "itq, 12 bits" in done.stdout
+    return path
+
+
+def test_fit_encode_evaluate_equal_the_library(model, tmp_path):
+    dataset = hashlearn.datasets.load("digits")
+    expected = hashlearn.ITQ(12, random_state=3).fit(dataset.train)
+    np.testing.assert_array_equal(hashlearn.load(model).encode(dataset.queries), expected.encode(dataset.queries))
+
+    write_vectors(tmp_path / "queries.fvecs", dataset.queries.astype(np.float32))
+    done = run("encode", model, tmp_path / "queries.fvecs", "--out", tmp_path / "codes.npy", "--json")
+    assert json.loads(done.stdout)["n_samples"] == len(dataset.queries)
+    np.testing.assert_array_equal(read_vectors(tmp_path / "codes.npy"), expected.encode(dataset.queries))
+    run("encode", model, "digits", "--part", "queries", "--out", tmp_path / "part.npy")
+    np.testing.assert_array_equal(read_vectors(tmp_path / "part.npy"), expected.encode(dataset.queries))
+
+    done = run("evaluate", model, "--dataset", "digits", "--json", HASHLEARN_CACHE=str(tmp_path))
+    answer = json.loads(done.stdout)
+    from hashlearn.evaluation import setting
+    from hashlearn.experiments import judge
+
+    scores = judge(expected, dataset, setting("digits"))
+    assert answer["map"] == scores.map
+    assert answer["trained_on"] == answer["dataset"] == "digits"
+    assert answer["precision_at_radius"] == {str(r): p for r, p in scores.precision_at_radius.items()}
+    assert done.stderr == ""
+
+
+def test_evaluate_prints_the_protocol_and_obeys_each_choice(model, tmp_path):
+    def answer(*choices):
+        done = run("evaluate", model, "-d", "digits", *choices, HASHLEARN_CACHE=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    plain = answer()
+    for words in ("mAP", "P@3", "10 Euclidean nearest neighbours", "whole ranking", "ties in database order"):
+        assert words in plain
+    changed = {
+        ("--truth", "labels"): "equal class labels",
+        ("--k", "5"): "5 Euclidean",
+        ("--ap", "trapezoid"): "trapezoid rule",
+        ("--cutoff", "20"): "top 20",
+        ("--ties", "expected"): "ties by expectation",
+        ("-r", "1"): "P@1",
+    }
+    for choices, words in changed.items():
+        assert words in answer(*choices)
+        assert words not in plain
+
+
+def test_a_model_trained_on_other_data_is_said(model, tmp_path):
+    dataset = hashlearn.datasets.load("digits")
+    np.save(tmp_path / "x.npy", dataset.train)
+    assert run("fit", tmp_path / "x.npy", "-b", 8, "-o", tmp_path / "m").returncode == 0
+    done = run("evaluate", tmp_path / "m", "-d", "digits", HASHLEARN_CACHE=str(tmp_path))
+    assert done.returncode == 0
+    assert "trained on x.npy, not on digits" in done.stderr
+
+
+def test_methods_and_data_list():
+    assert [m["method"] for m in json.loads(run("methods", "--json").stdout)] == list(hashlearn.METHODS)
+    text = run("methods").stdout
+    assert all(name in text for name in hashlearn.METHODS)
+    names = [d["name"] for d in json.loads(run("data", "list", "--json").stdout)]
+    assert {"digits", "mnist", "cifar10", "cifar10-dh", "sift1m", "siftsmall", "sift-photos"} <= set(names)
+    assert "sift-photos" in run("data", "list").stdout
+    got = json.loads(run("data", "get", "digits", "--json").stdout)
+    assert got["train"] == got["database"]
+    assert got["train"][1] == 64
+
+
+def test_parameters_reach_the_method(tmp_path):
+    done = run("fit", "digits", "-m", "itq", "-b", 8, "-p", "max_iter=7", "-o", tmp_path / "m", "--json")
+    assert json.loads(done.stdout)["n_bits"] == 8
+    assert hashlearn.load(tmp_path / "m").max_iter == 7
+    run("fit", "digits", "-m", "lsh", "-b", 8, "-p", "center=false", "-o", tmp_path / "m")
+    assert hashlearn.load(tmp_path / "m").center is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fit", "nowhere.npy", "-o", "m"], "nowhere.npy is neither a file nor a data set"),
+        (["fit", "digits", "-m", "magic", "-o", "m"], "--method must be one of lsh, itq"),
+        (["fit", "digits", "-b", "65", "-o", "m"], "n_bits must be between 1 and the number of features for ITQ"),
+        (["fit", "digits", "-b", "0", "-o", "m"], "n_bits must be a whole number of at least 1; got 0"),
+        (["fit", "digits", "-p", "magic=1", "-o", "m"], "-p takes name=value with one of max_iter"),
+        (["fit", "digits", "--labels", "y.npy", "-o", "m"], "a data set brings its own"),
+        (["fit", "digits", "-o", "/dev/null/m"], "/dev/null"),
+        (["encode", "no.model", "digits", "-o", "c.npy"], "no model file is at no.model"),
+        (["encode", "MODEL", "torn.npy", "-o", "c.npy"], "torn.npy"),
+        (["encode", "MODEL", "narrow.npy", "-o", "c.npy"], "63 features"),
+        (["encode", "MODEL", "digits", "-o", "c.jpg"], "c.jpg"),
+        (["encode", "MODEL", "digits", "--part", "rest", "-o", "c.npy"], "--part must be train, database or queries"),
+        (["encode", "torn.npy", "digits", "-o", "c.npy"], "not a model that can be loaded"),
+        (["evaluate", "MODEL", "-d", "mnits"], "--dataset must be one of digits"),
+        (["evaluate", "MODEL", "-d", "digits", "--truth", "faith"], "--truth must be neighbours or labels"),
+        (["evaluate", "MODEL", "-d", "digits", "--ties", "any"], "ties must be one of index, expected"),
+        (["evaluate", "MODEL", "-d", "digits", "--k", "5", "--truth", "labels"], "--k goes with truth by neighbours"),
+        (["data", "get", "mnits"], "mnits"),
+    ],
+)
+def test_errors_are_one_line_and_exit_code_2(arguments, words, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "torn.npy").write_bytes(b"\x93NUMPY\x01")
+    np.save("narrow.npy", np.ones((3, 63)))
+    done = run(*[model if argument == "MODEL" else argument for argument in arguments], HASHLEARN_CACHE=str(tmp_path))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("hashlearn: error: ")
+    assert words in done.stderr
+
+
+def test_labels_are_refused_by_a_method_that_learns_without(tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).random((20, 5)))
+    np.save(tmp_path / "y.npy", np.arange(20))
+    done = run("fit", tmp_path / "x.npy", "-b", 4, "--labels", tmp_path / "y.npy", "-o", tmp_path / "m")
+    assert (done.returncode, done.stderr) == (2, "hashlearn: error: itq learns without labels: leave --labels out.\n")
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["methods"], ["data", "list"], ["data", "get"], ["fit"], ["encode"], ["evaluate"]]
+)
+def test_help_has_an_example(command):
+    done = run(*command, "--help")
+    assert done.returncode == 0
+    assert "Example: hashlearn" in done.stdout or command == []
+    assert run("--version").stdout.startswith("hashlearn 0.")
+
+
+def test_importing_hashlearn_stays_light():
+    heavy = ("faiss", "matplotlib", "pyarrow", "h5py", "sklearn", "scipy", "PIL", "rich", "fastapi", "starlette")
+    code = "import hashlearn, sys; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "hashlearn" in modules
+    assert not [name for name in modules if name.split(".")[0] in heavy]
+    # Using a name imports what it needs, and no more: no FAISS, plots or file formats for a method.
+    code = "import hashlearn, sys; hashlearn.ITQ; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "sklearn" in modules
+    assert not [name for name in modules if name.split(".")[0] in ("faiss", "matplotlib", "h5py", "PIL", "rich")]
+
+
+def test_help_is_quick():
+    """Under 1.5 × the time of importing numpy and typer; the best of several, since times are noisy."""
+
+    def seconds(command):
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            subprocess.run([sys.executable, *command], capture_output=True, check=True)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    assert seconds(["-m", "hashlearn.cli", "--help"]) < 1.5 * seconds(["-c", "import numpy, typer"])
+
+
+def test_unknown_names_are_attribute_errors():
+    with pytest.raises(AttributeError, match="no attribute 'magic'"):
+        _ = hashlearn.magic
+    assert {"ITQ", "METHODS", "load", "evaluation"} <= set(dir(hashlearn))
+    assert hashlearn.__version__ == "0.1.0"
