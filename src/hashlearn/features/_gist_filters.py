@@ -1,0 +1,95 @@
+"""The parts of GIST's definition that depend only on the image's size: padding, low-pass, Gabor filters, grid."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+GRID = 4
+PAD = 32
+_PREFILTER_PAD = 5
+_CYCLES = 4  # of the prefilter's cut-off, per (padded) image
+
+
+def mirror(size: int, before: int, after: int) -> Array:
+    """For each pixel of a line padded symmetrically, the pixel it repeats."""
+    i: Array = np.arange(-before, size + after) % (2 * size)
+    return np.asarray(np.minimum(i, 2 * size - 1 - i))
+
+
+def padded(x: Array, rows: Array, columns: Array) -> Array:
+    """Images (n, H, W) padded by the index maps of both axes."""
+    flat: Array = x.reshape(len(x), -1).take((rows[:, None] * x.shape[2] + columns).ravel(), axis=1)
+    return flat.reshape(len(x), len(rows), len(columns))
+
+
+def prefilter_operators(H: int, W: int) -> tuple[Array, ...]:
+    """Both axes' index maps of the padding, then low-pass ∘ padding, then crop ∘ low-pass, as matrices."""
+    side = max(H, W) + 2 * _PREFILTER_PAD
+    m = side + side % 2
+    s1 = _CYCLES / math.sqrt(math.log(2))
+    f = np.fft.fftfreq(m, 1 / m)
+    # exp(−(fx² + fy²)/s1²) is a product of one circulant matrix per axis; this is its first column.
+    kernel = np.fft.ifft(np.exp(-(f**2) / s1**2)).real
+    lowpass = kernel[np.subtract.outer(np.arange(m), np.arange(m)) % m]
+    maps, low, crop = [], [], []
+    for size in (H, W):
+        inner = size + 2 * _PREFILTER_PAD
+        index = mirror(size, _PREFILTER_PAD, _PREFILTER_PAD)[mirror(inner, 0, m - inner)]
+        maps.append(index)
+        low.append((lowpass @ np.eye(size)[index]).astype(np.float32))
+        crop.append(lowpass[_PREFILTER_PAD : _PREFILTER_PAD + size].astype(np.float32))
+    return (*maps, *low, *crop)
+
+
+def prefilter(x: Array, operators: tuple[Array, ...]) -> Array:
+    """Whitening and local contrast normalisation of float32 images (n, H, W)."""
+    n, H, W = x.shape
+    rows, columns, low_y, low_x, crop_y, crop_x = operators
+    x = np.log(x + np.float32(1))
+    # h = p − lowpass(p)
+    high = padded(x, rows, columns)
+    high -= low_y @ (x.reshape(-1, W) @ low_x.T).reshape(n, H, -1)
+    # y = h / (0.2 + √|lowpass(h²)|)
+    local: Array = crop_y @ ((high * high).reshape(-1, len(columns)) @ crop_x.T).reshape(n, len(rows), W)
+    np.sqrt(np.abs(local, out=local), out=local)
+    local += np.float32(0.2)
+    pad = _PREFILTER_PAD
+    return np.divide(high[:, pad : pad + H, pad : pad + W], local, out=local)
+
+
+def centre_frequency(scale: int) -> float:
+    """f0, in cycles per pixel."""
+    return float(0.3 / 1.85**scale)
+
+
+def band_share(scale: int, tolerance: float) -> float:
+    """The share of the frequency plane where a scale's radial factor exceeds ``tolerance``."""
+    f_max = centre_frequency(scale) * (1 + math.sqrt(-math.log(tolerance) / 3.5))
+    return min(1.0, math.pi * f_max**2)
+
+
+def gabor(ny: int, nx: int, scale: int, count: int) -> Array:
+    """The transfer functions of one scale's ``count`` orientations, (count, ny, nx)."""
+    fy, fx = np.fft.fftfreq(ny)[:, None], np.fft.fftfreq(nx)  # cycles per pixel
+    w = 16 * count**2 / 32**2
+    theta: Array = np.arctan2(fy, fx) + np.pi / count * np.arange(count)[:, None, None]
+    theta -= 2 * np.pi * (theta > np.pi)
+    # G = exp(−10 · 0.35 (f/f0 − 1)² − 2π w θ²)
+    radial = -3.5 * (np.hypot(fx, fy) / centre_frequency(scale) - 1) ** 2
+    G: Array = np.exp(radial - 2 * np.pi * w * theta**2)
+    return G
+
+
+def grid_means(size: int) -> Array:
+    """(4, size): the mean over each quarter of a line; quarter k begins at floor(size · k / 4)."""
+    means = np.zeros((GRID, size))
+    bounds = np.arange(GRID + 1) * size // GRID
+    for cell, (start, stop) in enumerate(pairwise(bounds)):
+        means[cell, start:stop] = 1 / (stop - start)
+    return means

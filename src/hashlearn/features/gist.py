@@ -1,0 +1,220 @@
+"""GIST: how an image's energy spreads over orientations, scales and a 4×4 grid of places.
+
+Oliva & Torralba, "Modeling the shape of the scene: a holistic representation of the spatial envelope",
+IJCV 42(3), 2001, in the form of the MATLAB code that the hashing literature uses.
+
+    x    (H, W)        grey image: mean of the channels, stretched to 0…255 (a constant image becomes zeros)
+    h    (m, m)        p − lowpass(p), p = log(1 + x) padded to an even square of side m
+    y    (H, W)        h / (0.2 + √|lowpass(h²)|), cropped: the prefiltered image
+    G_f  (ny, nx)      exp(−3.5 (f/f0 − 1)² − 2π w θ²): filter f on the padded grid, ny = H + 64, nx = W + 64
+    z_f  (H, W)        ifft2(fft2(padded y) · G_f), cropped; complex
+    the descriptor     mean of |z_f| over the 4×4 grid
+
+Everything before |·| is linear in y, so there are two ways to the same numbers: FFTs (here), and for many
+small images one matrix product per filter (``_gist_matrix``).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hashlearn.features._gist_filters import (
+    GRID,
+    PAD,
+    Array,
+    gabor,
+    grid_means,
+    mirror,
+    padded,
+    prefilter,
+    prefilter_operators,
+)
+from hashlearn.features._gist_matrix import BLOCK, build_flops, matrix_bytes, matrix_path, product_flops
+from hashlearn.progress import progress_bar
+from hashlearn.storage import cached_array, content_key
+
+__all__ = ["GIST_320", "GIST_512", "gist"]
+
+GIST_320 = (8, 8, 4)
+"""Orientations per scale, finest scale first, of the 320-dimensional descriptor."""
+GIST_512 = (8, 8, 8, 8)
+"""Orientations per scale, finest scale first, of the 512-dimensional descriptor."""
+
+_VERSION = 1  # part of the cache's key: raise it when the numbers change
+_LARGEST = 1e300  # the sum of three channels stays finite
+_FFT_BLOCK_BYTES = 4 << 20  # of one complex array (or one image's, if larger); about five live at a time
+_MATRIX_BYTES = 512 << 20
+# What a FLOP of an FFT, and of building the matrices, costs in FLOPs of a matrix product (docs/gist.md).
+_FFT_FLOP = 9.0
+_BUILD_FLOP = 1.5
+
+
+def gist(
+    images: Any,
+    orientations: Sequence[int] = GIST_320,
+    *,
+    cache: bool = False,
+    show_progress: bool | None = None,
+) -> Array:
+    """GIST descriptors, float32, (n, 16 * sum(orientations)).
+
+    Parameters
+    ----------
+    images
+        uint8 or float array (n, H, W), (n, H, W, 1) or (n, H, W, 3), or a sequence of single images (H, W),
+        (H, W, 1) or (H, W, 3) whose sizes may differ. Every side is at least 4 pixels. Values must be finite;
+        their range does not matter, each image is stretched to 0…255.
+    orientations
+        Orientations per scale, finest scale first: ``GIST_320`` or ``GIST_512``, or any positive integers.
+    cache
+        Keep the result in the cache folder, under a hash of the images, and read it from there next time.
+        The array is then memory-mapped and read-only.
+    show_progress
+        ``None``: a bar if a person is watching.
+
+    Returns
+    -------
+    Features filter by filter (scale by scale, orientation by orientation), and for each filter the 16 cells of
+    the grid column by column (the cell's row varies fastest), the order of the MATLAB code: feature
+    ``16 * filter + 4 * grid_column + grid_row``. A constant image gives zeros.
+    """
+    counts = _checked_orientations(orientations)
+    groups, n = _checked_images(images)
+
+    def compute() -> Array:
+        out = np.empty((n, GRID**2 * sum(counts)), dtype=np.float32)
+        with progress_bar("GIST", n, unit="images", show=show_progress) as advance:
+            for rows, batch in groups:
+                H, W = batch.shape[1:3]
+                path = _choose_path(len(batch), H, W, counts)
+                out[rows] = _describe(batch, counts, path, advance)
+        return out
+
+    if not cache:
+        return compute()
+    return cached_array(
+        "gist", content_key(_VERSION, str(counts), *(part for group in groups for part in group)), compute
+    )
+
+
+def _choose_path(n: int, H: int, W: int, counts: tuple[int, ...]) -> str:
+    """``"matrix"`` or ``"fft"``: whichever is cheaper for n images by weighted FLOPs, if the matrices fit."""
+    if matrix_bytes(H, W, counts) > _MATRIX_BYTES:
+        return "fft"
+    pixels = (H + 2 * PAD) * (W + 2 * PAD)
+    fft = n * 5 * sum(counts) * pixels * math.log2(pixels)
+    matrix = n * product_flops(H, W, counts) + _BUILD_FLOP * build_flops(H, W, counts)
+    return "matrix" if matrix < _FFT_FLOP * fft else "fft"
+
+
+def _describe(batch: Array, counts: tuple[int, ...], path: str, advance: Callable[[float], None]) -> Array:
+    """Descriptors of images of one size, by ``path``, block by block."""
+    n, H, W = batch.shape[:3]
+    if path == "matrix":
+        block, describe = BLOCK, matrix_path(H, W, counts)
+    else:
+        block = max(1, _FFT_BLOCK_BYTES // (8 * (H + 2 * PAD) * (W + 2 * PAD)))
+        describe = _fft_path(H, W, counts)
+    operators = prefilter_operators(H, W)
+    out = np.empty((n, GRID**2 * sum(counts)), dtype=np.float32)
+    for start in range(0, n, block):
+        part = batch[start : start + block]
+        describe(prefilter(_stretched_grey(part), operators), out[start : start + block])
+        advance(len(part))
+    return out
+
+
+def _stretched_grey(batch: Array) -> Array:
+    """(n, H, W[, channels]) to float32 (n, H, W) in 0…255; a sum of channels, as the stretch undoes any factor."""
+    wide = np.float32 if batch.dtype == np.uint8 else np.float64  # sums of uint8 are exact in float32
+    first = batch if batch.ndim == 3 else batch[..., 0]
+    x: Array = first.astype(wide, order="C")
+    for channel in range(1, batch.shape[3] if batch.ndim == 4 else 1):
+        x += batch[..., channel]
+    flat: Array = x.reshape(len(x), -1)  # a view: x is contiguous
+    flat -= flat.min(axis=1, keepdims=True)
+    span = flat.max(axis=1, keepdims=True)
+    flat /= np.where(span == 0, 1, span)
+    flat *= 255
+    return x.astype(np.float32, copy=False)
+
+
+def _fft_path(H: int, W: int, counts: tuple[int, ...]) -> Callable[[Array, Array], None]:
+    from scipy import fft
+
+    ny, nx = H + 2 * PAD, W + 2 * PAD
+    filters = [g.astype(np.float32) for s, count in enumerate(counts) for g in gabor(ny, nx, s, count)]
+    rows, columns = mirror(H, PAD, PAD), mirror(W, PAD, PAD)
+    means_y, means_x = (grid_means(size).astype(np.float32) for size in (H, W))
+    workers = os.cpu_count()
+
+    def describe(y: Array, out: Array) -> None:
+        spectrum = fft.fft2(padded(y, rows, columns), workers=workers, overwrite_x=True)
+        product = np.empty_like(spectrum)
+        cells = out.reshape(len(y), len(filters), GRID, GRID)
+        for f, G in enumerate(filters):
+            # Crop after the first axis: the second one has fewer lines to do.
+            z = fft.ifft(np.multiply(spectrum, G, out=product), axis=1, workers=workers, overwrite_x=True)
+            z = fft.ifft(z[:, PAD : PAD + H], axis=2, workers=workers)[:, :, PAD : PAD + W]
+            cells[:, f] = (means_y @ np.abs(z) @ means_x.T).transpose(0, 2, 1)
+
+    return describe
+
+
+def _checked_orientations(orientations: Sequence[int]) -> tuple[int, ...]:
+    counts = tuple(orientations) if isinstance(orientations, Iterable) else ()
+    if not counts or not all(isinstance(c, (int, np.integer)) and c >= 1 for c in counts):
+        raise ValueError(f"orientations must be one or more positive integers, one per scale; got {orientations!r}.")
+    return tuple(int(c) for c in counts)
+
+
+def _checked_images(images: Any) -> tuple[list[tuple[Array, Array]], int]:
+    """Batches of images of one shape and type, each with the places of its images in the output; their number."""
+    if hasattr(images, "__array__"):
+        batch = np.asarray(images)
+        if batch.ndim not in (3, 4):
+            raise ValueError(
+                "images must be an array (n, H, W), (n, H, W, 1) or (n, H, W, 3), or a sequence of single images; "
+                f"got an array of shape {batch.shape}."
+            )
+        _check_layout(batch.shape[1:], batch.dtype, "images must be")
+        groups = [(np.arange(len(batch)), batch)]
+    elif isinstance(images, Sequence) and not isinstance(images, (str, bytes)):
+        singles = [np.asarray(image) for image in images]
+        places: dict[tuple[Any, ...], list[int]] = {}
+        for i, single in enumerate(singles):
+            _check_layout(single.shape, single.dtype, f"image {i} must be")
+            places.setdefault((single.shape, single.dtype), []).append(i)
+        groups = [(np.array(rows), np.stack([singles[i] for i in rows])) for rows in places.values()]
+    else:
+        raise ValueError(f"images must be an array or a sequence of single images; got {type(images).__name__}.")
+    for rows, batch in groups:
+        _check_finite(batch, rows)
+    return groups, sum(len(rows) for rows, _ in groups)
+
+
+def _check_layout(shape: tuple[int, ...], dtype: np.dtype[Any], subject: str) -> None:
+    if dtype != np.uint8 and (dtype.kind != "f" or dtype.itemsize > 8):
+        raise ValueError(f"{subject} of type uint8 or float (16, 32 or 64 bits); got {dtype}.")
+    if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in (1, 3)):
+        raise ValueError(f"{subject} (H, W), (H, W, 1) or (H, W, 3); got {shape}.")
+    if min(shape[:2]) < GRID:
+        raise ValueError(f"{subject} at least 4×4 pixels (the grid is 4×4); got {shape[0]}×{shape[1]}.")
+
+
+def _check_finite(batch: Array, rows: Array) -> None:
+    if batch.dtype == np.uint8 or not len(batch):
+        return
+    step = max(1, _FFT_BLOCK_BYTES // batch[0].nbytes)
+    for start in range(0, len(batch), step):
+        part = batch[start : start + step]
+        peaks = np.abs(part).reshape(len(part), -1).max(axis=1).astype(np.float64)
+        bad = ~(peaks < _LARGEST)  # true for NaN as well
+        if bad.any():
+            i = int(np.argmax(bad))
+            raise ValueError(f"images must be finite and below {_LARGEST:g}; image {rows[start + i]} has {peaks[i]}.")
