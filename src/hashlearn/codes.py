@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = ["bits_of", "check_codes", "code_words", "hamming", "n_bytes", "pack", "signs_of", "unpack"]
 
 # Scratch for one block of XORs: large enough to hide the cost of a call, small enough to stay in cache.
-_BLOCK_WORDS = 1 << 16
+_BLOCK_WORDS = 1 << 18
 
 
 def bits_of(H: ArrayLike) -> NDArray[np.uint8]:

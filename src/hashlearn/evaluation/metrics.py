@@ -175,7 +175,8 @@ class _Judge:
         hits = np.cumsum(r, axis=1)[:, radii]
         if self.protocol.ties == "index" and self.cutoff == self.n_database:
             # No need of the whole histogram, which costs more than a few comparisons.
-            inside = np.array([[np.count_nonzero(d <= radius) for radius in radii] for d in D]).reshape(hits.shape)
+            # (Plain ints: a NumPy scalar would widen the distances before they are compared.)
+            inside = np.array([[np.count_nonzero(d <= r) for r in radii.tolist()] for d in D]).reshape(hits.shape)
             last = L - np.argmax(r[:, ::-1] > 0, axis=1)
         else:
             n = np.array([np.bincount(d, minlength=L + 1) for d in D])
@@ -189,29 +190,19 @@ class _Judge:
     def _ap_by_index(
         self, block: range, D: NDArray[Any], last: NDArray[np.intp], total: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """AP (b,) in the order of (distance, index). Items beyond distance ``last`` (b,) do not matter.
-
-        An item's sort key holds its distance, its index and, as the lowest bit, whether it is relevant: to sort such
-        numbers is faster than to sort indices by distance, and the relevant ranks are then where the lowest bit is set.
-        """
-        shift = int(self.n_database - 1).bit_length() + 1
-        dtype: Any = np.uint32 if shift + self.n_bits.bit_length() <= 32 else np.uint64
-        tags = np.arange(self.n_database, dtype=dtype) << dtype(1)
+        """AP (b,) in the order of (distance, index). Items beyond distance ``last`` (b,) do not matter."""
+        marks = np.zeros(self.n_database, dtype=np.bool_)
         ap = np.zeros(len(block))
         for i in np.flatnonzero(total):
             relevant = self.truth.relevant(block[i])
-            tags[relevant] |= dtype(1)
-            near = D[i] <= last[i]
-            if 2 * np.count_nonzero(near) < len(near):
+            marks[relevant] = True
+            near = D[i] <= int(last[i])
+            if np.count_nonzero(near) < 0.75 * self.n_database:
                 ids = np.flatnonzero(near)
-                keys = D[i][ids].astype(dtype) << dtype(shift)
-                keys |= tags[ids]
+                hits = marks[ids[np.argsort(D[i][ids], kind="stable")[: self.cutoff]]]
             else:
-                keys = D[i].astype(dtype) << dtype(shift)
-                keys |= tags
-            tags[relevant] ^= dtype(1)
-            keys.sort()
-            hits = (keys[: self.cutoff] & dtype(1)).astype(np.bool_)
+                hits = marks[np.argsort(D[i], kind="stable")[: self.cutoff]]  # a radix sort for uint8 and uint16
+            marks[relevant] = False
             ap[i] = _ap_of_ranks(np.flatnonzero(hits) + 1, int(total[i]), self.protocol.ap)
         return ap
 
