@@ -30,7 +30,7 @@ def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("cli") / "digits.model"
     done = run("fit", "digits", "--method", "itq", "--bits", 12, "--out", path, "--seed", 3)
     assert done.returncode == 0, done.stderr
-    assert "itq, 12 bits" in done.stdout
+    assert "itq, 12 bits, from 1,500 vectors of 64 (digits)" in done.stdout
     return path
 
 
@@ -41,7 +41,8 @@ def test_fit_encode_evaluate_equal_the_library(model, tmp_path):
 
     write_vectors(tmp_path / "queries.fvecs", dataset.queries.astype(np.float32))
     done = run("encode", model, tmp_path / "queries.fvecs", "--out", tmp_path / "codes.npy", "--json")
-    assert json.loads(done.stdout)["n_samples"] == len(dataset.queries)
+    answer = json.loads(done.stdout)
+    assert (answer["n_samples"], answer["encoded"]) == (len(dataset.queries), "queries.fvecs")
     np.testing.assert_array_equal(read_vectors(tmp_path / "codes.npy"), expected.encode(dataset.queries))
     run("encode", model, "digits", "--part", "queries", "--out", tmp_path / "part.npy")
     np.testing.assert_array_equal(read_vectors(tmp_path / "part.npy"), expected.encode(dataset.queries))
@@ -95,7 +96,9 @@ def test_methods_and_data_list():
     assert all(name in text for name in hashlearn.METHODS)
     names = [d["name"] for d in json.loads(run("data", "list", "--json").stdout)]
     assert {"digits", "mnist", "cifar10", "cifar10-dh", "sift1m", "siftsmall", "sift-photos"} <= set(names)
-    assert "sift-photos" in run("data", "list").stdout
+    text = run("data", "list").stdout
+    assert "sift-photos: SIFT descriptors of other photographs" in text
+    assert "HASHLEARN_SIFT_PHOTOS" in text
     got = json.loads(run("data", "get", "digits", "--json").stdout)
     assert got["train"] == got["database"]
     assert got["train"][1] == 64
@@ -117,7 +120,20 @@ def test_parameters_reach_the_method(tmp_path):
         (["fit", "digits", "-b", "65", "-o", "m"], "n_bits must be between 1 and the number of features for ITQ"),
         (["fit", "digits", "-b", "0", "-o", "m"], "n_bits must be a whole number of at least 1; got 0"),
         (["fit", "digits", "-p", "magic=1", "-o", "m"], "-p takes name=value with one of max_iter"),
-        (["fit", "digits", "--labels", "y.npy", "-o", "m"], "a data set brings its own"),
+        (
+            ["fit", "digits", "-p", "max_iter=abc", "-o", "m"],
+            "max_iter must be a whole number of at least 1; got 'abc'",
+        ),
+        (["fit", "digits", "-m", "lsh", "-p", "center=1", "-o", "m"], "center must be True or False; got 1"),
+        (["fit", "digits", "--labels", "y.npy", "-o", "m"], "digits is a data set, so --labels would have no effect"),
+        (["fit", "digits", "--key", "x", "-o", "m"], "digits is a data set, so --key would have no effect"),
+        (
+            ["fit", "narrow.npy", "--split", "3", "--source", "x", "-o", "m"],
+            "--source and --split would have no effect",
+        ),
+        (["encode", "MODEL", "narrow.npy", "--part", "train", "-o", "c.npy"], "--part would have no effect"),
+        (["encode", "MODEL", "digits", "--key", "x", "-o", "c.npy"], "--key would have no effect"),
+        (["data", "get", "digits", "--split", "2"], "split must be 0 for digits"),
         (["fit", "digits", "-o", "/dev/null/m"], "/dev/null"),
         (["encode", "no.model", "digits", "-o", "c.npy"], "no model file is at no.model"),
         (["encode", "MODEL", "torn.npy", "-o", "c.npy"], "torn.npy"),

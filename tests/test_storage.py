@@ -87,6 +87,65 @@ def test_cached_array_computes_once_and_again_if_damaged(tmp_path, monkeypatch):
     assert len(calls) == 2
 
 
+def test_every_changed_byte_of_a_cached_array_is_noticed(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("HASHLEARN_CACHE", str(tmp_path))
+    expected = np.arange(6, dtype=np.float32).reshape(2, 3)
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return expected
+
+    cached_array("things", "key", compute)
+    (path,) = tmp_path.rglob("*.npy")
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= 0x41
+        path.write_bytes(changed)
+        found = cached_array("things", "key", compute)
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, expected)
+    assert len(calls) == 1 + len(whole)
+    assert "is damaged and is made anew" in caplog.text
+
+
+def test_a_cache_that_can_not_be_written_costs_a_warning_only(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HASHLEARN_CACHE", str(tmp_path / "file"))
+    np.testing.assert_array_equal(cached_array("things", "key", lambda: np.arange(3)), [0, 1, 2])
+    assert "HASHLEARN_CACHE names another folder" in caplog.text
+
+
+def test_a_home_that_is_not_known_is_said(monkeypatch):
+    monkeypatch.setenv("HASHLEARN_CACHE", "~nobody-here/cache")
+    with pytest.raises(ValueError, match="HASHLEARN_CACHE names ~nobody-here/cache, whose home folder is not known"):
+        cache_dir()
+
+
+def test_links_and_permissions_are_kept(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("one")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    with atomic_path(link) as temporary:
+        temporary.write_text("two")
+    assert link.is_symlink()
+    assert target.read_text() == "two"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+def test_what_a_killed_writer_left_is_swept_after_a_day(tmp_path):
+    old, young, foreign = (tmp_path / name for name in (".a.1.tmp.npy", ".a.2.tmp.npy", ".b.1.tmp.npy"))
+    for file in (old, young, foreign):
+        file.write_text("half")
+    for file in (old, foreign):
+        os.utime(file, (0, 0))
+    with atomic_path(tmp_path / "a.npy") as temporary:
+        temporary.write_text("whole")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".a.2.tmp.npy", ".b.1.tmp.npy", "a.npy"]
+
+
 def test_progress_is_silent_without_a_terminal_and_drawn_when_asked(capsys, monkeypatch):
     with progress_bar("work", 3, unit="steps") as advance:
         advance(3)

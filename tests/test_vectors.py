@@ -671,6 +671,9 @@ def test_labels_from_npy_and_text(tmp_path):
     assert read_labels(tmp_path / "names.npy").tolist() == ["cat", "dog"]
     (tmp_path / "y.txt").write_text("cat\n näher \n7\n", encoding="utf-8")
     assert read_labels(tmp_path / "y.txt").tolist() == ["cat", "näher", "7"]
+    # A byte-order mark is not part of a label; only line feeds part lines.
+    (tmp_path / "bom.txt").write_bytes("\ufeffcat\r\na\u2028b\r\ncat".encode())
+    assert read_labels(tmp_path / "bom.txt").tolist() == ["cat", "a\u2028b", "cat"]
 
 
 @pytest.mark.parametrize(
@@ -679,10 +682,12 @@ def test_labels_from_npy_and_text(tmp_path):
         ("y.npy", np.zeros((2, 2)), "must be 1-D"),
         ("y.npy", np.array([1.0, np.nan]), "row 1: every vector needs a label"),
         ("y.npy", np.array([1j]), "numbers or text"),
-        ("y.npy", np.zeros(0), "at least one label"),
+        ("y.npy", np.zeros(0), "not a whole .npy file|at least one label"),
+        ("y.npy", np.array(["a", ""]), "row 1: every vector needs a label"),
         ("y.npy", b"\x93NUMPY\x01", "not a whole .npy file"),
-        ("y.txt", b"a\n\nb\n", "line 2: every line must be a label"),
-        ("y.txt", b"", "at least one label"),
+        ("y.npy", b"PK\x03\x04 a zip", r"starts with .x93NUMPY"),
+        ("y.txt", b"a\n\nb\n", "row 1: every vector needs a label"),
+        ("y.txt", b"", "empty"),
         ("y.txt", b"\xff\xfe\x00", "not a text file in UTF-8"),
     ],
 )
@@ -698,3 +703,28 @@ def test_labels_are_never_unpickled(tmp_path):
     np.save(tmp_path / "y.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(VectorFileError, match=r"not a whole \.npy file"):
         read_labels(tmp_path / "y.npy")
+
+
+def test_an_hdf5_data_set_is_found_under_each_of_its_names(tmp_path):
+    import h5py
+
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["train"] = values
+        file["alias"] = file["train"]
+        file["soft"] = h5py.SoftLink("/train")
+        file["away"] = h5py.ExternalLink("other.h5", "/train")
+        file["gone"] = h5py.SoftLink("/nowhere")
+    for key in (None, "train", "alias", "soft"):
+        np.testing.assert_array_equal(read_vectors(tmp_path / "x.h5", key=key), values)
+    for key in ("away", "gone"):
+        with pytest.raises(VectorFileError, match="key must name one"):
+            read_vectors(tmp_path / "x.h5", key=key)
+
+
+def test_masked_and_ragged_input_is_not_written(tmp_path):
+    with pytest.raises(VectorFileError, match="masked array"):
+        write_vectors(tmp_path / "x.npy", np.ma.masked_array([[1.0, 2.0]], mask=[[False, True]]))
+    with pytest.raises(VectorFileError, match="rows of equal length"):
+        write_vectors(tmp_path / "x.npy", [[1.0, 2.0], [3.0]])
+    assert not list(tmp_path.iterdir())

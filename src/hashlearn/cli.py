@@ -44,7 +44,9 @@ Source = Annotated[
 Key = Annotated[
     str | None, typer.Option(help="Which array of an .npz, data set of an .hdf5 or column of a .parquet file.")
 ]
-Split = Annotated[int, typer.Option(help="Which random split of cifar10-dh: the seed of the repetition.")]
+Split = Annotated[
+    int | None, typer.Option(help="Which random split of cifar10-dh: the seed of the repetition, 0 unless given.")
+]
 Input = Annotated[str, typer.Argument(metavar="INPUT", help="A data set's name (data list) or a file of vectors.")]
 
 
@@ -132,16 +134,30 @@ def data_list(as_json: AsJson = False) -> None:
     """
     from hashlearn.datasets import DATASETS
 
+    found = [
+        {
+            "name": name,
+            "description": entry.description,
+            "train": [entry.n_train, entry.n_features],
+            "database": [entry.n_database, entry.n_features],
+            "queries": [entry.n_queries, entry.n_features],
+            "how": entry.how,
+        }
+        for name, entry in DATASETS.items()
+    ]
     if as_json:
-        return show([{"name": name, "description": entry.description} for name, entry in DATASETS.items()], True, "")
-    return table("Data sets", ["name", "what it is"], [[name, entry.description] for name, entry in DATASETS.items()])
+        return show(found, True, "")
+    for name, entry in DATASETS.items():
+        sizes = f"{entry.n_train:,} to train, {entry.n_database:,} to search, {entry.n_queries:,} queries"
+        print(f"{name}: {entry.description}\n    {sizes}; {entry.n_features} features\n    {entry.how}")
+    return None
 
 
 @data_app.command("get")
 def data_get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, from hashlearn data list.")],
     source: Source = None,
-    split: Split = 0,
+    split: Split = None,
     as_json: AsJson = False,
 ) -> None:
     """Get a data set into the cache (and make its features), check it, and say what it is.
@@ -171,7 +187,7 @@ def fit(
     ] = None,
     key: Key = None,
     source: Source = None,
-    split: Split = 0,
+    split: Split = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn a code from a data set's training part or a file of vectors, and save the model.
@@ -183,11 +199,11 @@ def fit(
     hasher = make_hasher(method, bits, seed, parameter or [])
     y: Any = None
     if is_dataset(input):
-        if labels is not None:
-            raise ValueError("--labels goes with a file of vectors; a data set brings its own.")
+        refuse_options(f"{input} is a data set", key=key, labels=labels)
         dataset = load_dataset(input, source, split)
         X, y, trained_on = dataset.train, dataset.train_labels, trained_on_text(dataset, split)
     else:
+        refuse_options(f"{input} is a file", source=source, split=split)
         X, trained_on = read_input_file(input, key), Path(input).name
         if labels is not None:
             from hashlearn.vectors import read_labels
@@ -208,11 +224,13 @@ def fit(
         "model": str(out),
         "method": method,
         "n_bits": bits,
+        "trained_on": trained_on,
         "n_samples": n,
         "n_features": n_features,
         "seconds": seconds,
     }
-    show(result, as_json, f"{method}, {bits} bits, from {n:,} vectors of {n_features} in {seconds:.1f} s: {out}")
+    text = f"{method}, {bits} bits, from {n:,} vectors of {n_features} ({trained_on}) in {seconds:.1f} s: {out}"
+    show(result, as_json, text)
 
 
 @app.command()
@@ -220,10 +238,12 @@ def encode(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file (hashlearn fit).")],
     input: Input,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file of codes to write: .npy, .u8bin, .hdf5, …")],
-    part: Annotated[str, typer.Option(help="Of a data set: train, database or queries.")] = "database",
+    part: Annotated[
+        str | None, typer.Option(help="Of a data set: train, database or queries; database unless given.")
+    ] = None,
     key: Key = None,
     source: Source = None,
-    split: Split = 0,
+    split: Split = None,
     as_json: AsJson = False,
 ) -> None:
     """Turn vectors into packed codes: one row of ceil(bits / 8) bytes each, most significant bit first.
@@ -233,22 +253,30 @@ def encode(
     import hashlearn
     from hashlearn.vectors import write_vectors
 
-    if part not in ("train", "database", "queries"):
+    if part not in (None, "train", "database", "queries"):
         raise ValueError(f"--part must be train, database or queries; got {part!r}.")
     hasher = hashlearn.load(model)
-    X = getattr(load_dataset(input, source, split), part) if is_dataset(input) else read_input_file(input, key)
+    if is_dataset(input):
+        refuse_options(f"{input} is a data set", key=key)
+        dataset = load_dataset(input, source, split)
+        X, name = getattr(dataset, part or "database"), f"{dataset.name}, {part or 'database'}"
+    else:
+        refuse_options(f"{input} is a file", part=part, source=source, split=split)
+        X, name = read_input_file(input, key), Path(input).name
     start = time.perf_counter()
     codes = hasher.encode(X)
     seconds = time.perf_counter() - start
     write_vectors(out, codes)
     result = {
         "codes": str(out),
+        "encoded": name,
         "n_samples": len(codes),
         "n_bits": hasher.n_bits_,
         "bytes_per_code": codes.shape[1],
         "seconds": seconds,
     }
-    show(result, as_json, f"{len(codes):,} codes of {hasher.n_bits_} bits ({codes.shape[1]} bytes each): {out}")
+    text = f"{len(codes):,} codes of {hasher.n_bits_} bits ({codes.shape[1]} bytes each) of {name}: {out}"
+    show(result, as_json, text)
 
 
 @app.command()
@@ -264,7 +292,7 @@ def evaluate(
     ties: Annotated[str | None, typer.Option(help="Order of equal distances: index or expected.")] = None,
     radius: Annotated[list[int] | None, typer.Option("--radius", "-r", help="Precision@radius; repeatable.")] = None,
     source: Source = None,
-    split: Split = 0,
+    split: Split = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge a model on a data set: mAP and precision within Hamming radii, with the protocol that defines them.
@@ -302,15 +330,22 @@ def is_dataset(input: str) -> bool:
     return input in DATASETS
 
 
-def load_dataset(name: str, source: Path | None, split: int) -> Dataset:
+def refuse_options(why: str, **options: object) -> None:
+    """An option that would have no effect is an error, not a silence."""
+    given = [f"--{name}" for name, value in options.items() if value is not None]
+    if given:
+        raise ValueError(f"{why}, so {' and '.join(given)} would have no effect: leave it out.")
+
+
+def load_dataset(name: str, source: Path | None, split: int | None) -> Dataset:
     from hashlearn.datasets import load
 
-    return load(name, source=source, split=split)
+    return load(name, source=source, split=split or 0)
 
 
-def trained_on_text(dataset: Dataset, split: int) -> str:
+def trained_on_text(dataset: Dataset, split: int | None) -> str:
     """What a model file says of its training data; a random split is another one for each seed."""
-    return f"{dataset.name} split {split}" if dataset.name == "cifar10-dh" else dataset.name
+    return f"{dataset.name} split {split or 0}" if dataset.name == "cifar10-dh" else dataset.name
 
 
 def read_input_file(input: str, key: str | None) -> Any:

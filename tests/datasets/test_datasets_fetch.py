@@ -63,13 +63,8 @@ def test_when_all_fail_each_is_listed_with_its_reason() -> None:
     sources = [store.source("a", DatasetError("no\n a")), store.source("b", DatasetError("no b"))]
     with pytest.raises(DatasetError) as caught:
         _fetch.obtain("Set", store.cached, sources, "Do this.")
-    assert str(caught.value).splitlines() == [
-        "Set can't be had. Tried:",
-        "  the cache: nothing stored there",
-        "  a: no a",
-        "  b: no b",
-        "Do this.",
-    ]
+    expected = "Set can't be had. Tried the cache: nothing stored there; a: no a; b: no b. Do this."
+    assert str(caught.value) == expected
     assert not isinstance(caught.value, ChecksumError)
 
 
@@ -88,9 +83,46 @@ def test_a_lone_source_speaks_for_itself() -> None:
 
 def test_an_error_that_is_not_the_sources_fault_ends_the_try() -> None:
     store = Store()
-    with pytest.raises(PermissionError):
+    with pytest.raises(DatasetError, match=r"could not be read or stored: .*HASHLEARN_CACHE can name another"):
         _fetch.obtain("Set", store.cached, [store.source("a", PermissionError()), store.source("b")], "advice")
     assert store.asked == ["a"]
+
+
+def test_a_source_that_is_asked_for_is_read_even_if_the_cache_is_full() -> None:
+    store = Store()
+    store.source("first")[1]()
+    with pytest.raises(DatasetError, match=r"^no a$"):
+        _fetch.obtain("Set", store.cached, [store.source("a", DatasetError("no a"))], "advice", anew=True)
+    assert _fetch.obtain("Set", store.cached, [store.source("a")], "advice", anew=True)[1] == "a"
+    assert _fetch.obtain("Set", store.cached, [store.source("a")], "advice")[1] == "the cache"
+
+
+def test_a_home_that_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="source names ~nobody-here/x, whose home folder is not known"):
+        _fetch.named_source("~nobody-here/x", "HASHLEARN_THING")
+    monkeypatch.setenv("HASHLEARN_THING", "~nobody-here/x")
+    with pytest.raises(ValueError, match="HASHLEARN_THING names ~nobody-here/x"):
+        _fetch.named_source(None, "HASHLEARN_THING")
+
+
+@pytest.mark.parametrize("size", [-512, -1, -(2**62), 2**66])
+def test_a_tar_header_that_points_backwards_or_nowhere_is_refused(tmp_path: Path, size: int) -> None:
+    import tarfile
+
+    first, second = tarfile.TarInfo("first").tobuf(), tarfile.TarInfo("second")
+    second.size = size
+    path = tmp_path / "loop.tar"
+    path.write_bytes(first + second.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    with pytest.raises(DatasetError, match=r"loop\.tar is damaged"):
+        dict(_fetch.tar_members(path, {"wanted": 100}))
+
+
+def test_a_trickle_is_given_up(web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_fetch, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(_fetch, "_LEAST_BYTES_A_SECOND", 1e15)
+    web.files["/x"] = b"content"
+    with pytest.raises(DatasetError, match=r"x: too slow, 7 bytes in 0 s"):
+        _fetch.download(web.url + "/x", tmp_path / "x", limit=100)
 
 
 def test_a_named_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,40 @@ def test_agrees_with_the_slow_version(path, orientations, shape):
 
 
 @pytest.mark.parametrize("path", PATHS)
+def test_every_feature_of_a_photograph_agrees(path):
+    """1e-4 of each feature, however small beside the others, on genuine CIFAR-10 images."""
+    from hashlearn.datasets import cifar10_images
+    from hashlearn.errors import DatasetError
+
+    try:
+        images = cifar10_images().test_images[:60]
+    except DatasetError as error:
+        pytest.skip(f"CIFAR-10 can't be had: {error}")
+    for orientations in (GIST_320, GIST_512):
+        want = slow.gist_reference(images, orientations)
+        np.testing.assert_allclose(describe(images, orientations, path), want, rtol=1e-4)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_faint_marks_on_a_bright_plateau_are_not_lost(path):
+    """Where log(1 + x) is large and its differences tiny, p − lowpass(p) must not cancel."""
+    image = np.full((1, 32, 32), 250, dtype=np.uint8)
+    image[0, 0, 0] = 0
+    image[0, 5:8, 20:30] = 249
+    want = slow.gist_reference(image)
+    np.testing.assert_allclose(describe(image, path=path), want, rtol=1e-3)
+    assert max(errors(describe(image, path=path), want)) < 1e-6
+
+
+def test_the_numbers_are_pinned():
+    """A change of the definition, in the fast version and the slow one alike, would change these."""
+    y, x = np.mgrid[:32, :32]
+    image = (128 + 100 * np.sin(x / 3) * np.cos(y / 5)).astype(np.uint8)[None]
+    got = gist(image)[0, [0, 5, 17, 130, 200, 319]]
+    np.testing.assert_allclose(got, [0.0345993, 0.0103164, 0.059735, 0.101054, 0.0101156, 0.116012], rtol=1e-4)
+
+
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("orientations", [GIST_320, GIST_512], ids=str)
 def test_agrees_on_digits_and_colour_at_32(path, orientations):
     digits = load_digits().images[:8]

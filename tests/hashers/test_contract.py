@@ -165,6 +165,13 @@ def test_bad_n_bits_is_refused(name, bad, data):
 
 
 @every_method
+@pytest.mark.parametrize("bad", ["abc", -1, 1.5])
+def test_bad_random_state_is_refused(name, bad, data):
+    with pytest.raises(ValueError, match="random_state must be None, a whole number"):
+        METHODS[name](n_bits=4, random_state=bad).fit(*data)
+
+
+@every_method
 def test_bad_data_is_refused(name, data):
     X, y = data
     hasher = fitted(name, data)
@@ -275,6 +282,7 @@ def _nan(array):
         (lambda h: h.update(n_bits=0), None, "n_bits and n_features must be"),
         (lambda h: h.update(n_bits=24), None, "n_bits 24; got"),
         (lambda h: h.update(n_features=3), None, "n_features=3|must be real numbers"),
+        (lambda h: h["parameters"].update(random_state="abc"), None, "random_state must be None"),
         (lambda h: h["parameters"].update(magic=1), None, "takes the parameters"),
         (lambda h: h["parameters"].pop("random_state"), None, "takes the parameters"),
         (lambda h: h.update(parameters=None), None, "takes the parameters"),

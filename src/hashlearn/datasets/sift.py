@@ -5,19 +5,16 @@ Files are memory-mapped. One that lies there as ``.xz`` is unpacked once, into t
 
 from __future__ import annotations
 
-import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from hashlearn.datasets._fetch import check_sum, decompress, named_source, sha256_file
+from hashlearn.datasets._fetch import check_sum, decompress, named_source
 from hashlearn.datasets._types import Array, Dataset
-from hashlearn.errors import ChecksumError, DatasetError
-from hashlearn.storage import atomic_path, cache_dir
+from hashlearn.errors import DatasetError
+from hashlearn.storage import atomic_path, cache_dir, is_sealed, seal, sha256_file
 
 __all__ = ["load_sift"]
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -125,6 +122,8 @@ def load_sift(name: str, source: str | os.PathLike[str] | None = None, *, show_p
     note = parts.note
     if without_learn:
         note += f"; {parts.learn.name} is not there, so training is on the base"
+    elif parts.learn.optional:
+        note += f" ({parts.learn.name} by its size)"
     return Dataset(
         name=name,
         train=learn,
@@ -150,7 +149,7 @@ def _read(folder: Path, file: SiftFile, show_progress: bool | None) -> Array:
         raise DatasetError(f"{folder} holds neither {file.name} nor {file.name}.xz.")
     if path.suffix == ".xz":
         path = _unpacked(path, file, show_progress)
-    if file.sha256 is not None:
+    elif file.sha256 is not None:
         check_sum(path, path, file.sha256)
     vectors: Array = read_vectors(path)
     if vectors.shape != (file.rows, file.columns):
@@ -163,17 +162,11 @@ def _read(folder: Path, file: SiftFile, show_progress: bool | None) -> Array:
 def _unpacked(packed: Path, file: SiftFile, show_progress: bool | None) -> Path:
     """The unpacked copy in the cache, under a name made of the packed file's content and its own name."""
     path = cache_dir() / "sift" / f"{sha256_file(packed)[:16]}-{file.name}"
-    if path.is_file():
-        try:
+    if not is_sealed(path):
+        with atomic_path(path) as temporary:
+            with open(temporary, "wb") as target:
+                decompress(packed, target, limit=file.limit, show_progress=show_progress)
             if file.sha256 is not None:
-                check_sum(path, path, file.sha256)
-        except ChecksumError as error:
-            logger.warning("the cached copy is damaged and is unpacked anew: %s", error)
-        else:
-            return path
-    with atomic_path(path) as temporary:
-        with open(temporary, "wb") as target:
-            decompress(packed, target, limit=file.limit, show_progress=show_progress)
-        if file.sha256 is not None:
-            check_sum(f"the content of {packed}", temporary, file.sha256)
+                check_sum(f"the content of {packed}", temporary, file.sha256)
+        seal(path)
     return path

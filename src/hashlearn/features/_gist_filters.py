@@ -48,10 +48,14 @@ def prefilter_operators(H: int, W: int) -> tuple[Array, ...]:
 
 
 def prefilter(x: Array, operators: tuple[Array, ...]) -> Array:
-    """Whitening and local contrast normalisation of float32 images (n, H, W)."""
+    """Whitening and local contrast normalisation of float64 images (n, H, W) in 0…255; the result is float32."""
     n, H, W = x.shape
     rows, columns, low_y, low_x, crop_y, crop_x = operators
-    x = np.log(x + np.float32(1))
+    x = np.log(x + 1)
+    # The low-pass leaves constants as they are, so h does not change; but p − lowpass(p) loses no digits to a
+    # common offset (a bright plateau's log is 5.5, its h a hundredth).
+    x -= x.mean(axis=(1, 2), keepdims=True)
+    x = x.astype(np.float32)
     # h = p − lowpass(p)
     high = padded(x, rows, columns)
     high -= low_y @ (x.reshape(-1, W) @ low_x.T).reshape(n, H, -1)

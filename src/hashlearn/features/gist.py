@@ -45,7 +45,7 @@ GIST_320 = (8, 8, 4)
 GIST_512 = (8, 8, 8, 8)
 """Orientations per scale, finest scale first, of the 512-dimensional descriptor."""
 
-_VERSION = 1  # part of the cache's key: raise it when the numbers change
+_VERSION = 2  # part of the cache's key: raise it when the numbers change
 _LARGEST = 1e300  # the sum of three channels stays finite
 _FFT_BLOCK_BYTES = 4 << 20  # of one complex array (or one image's, if larger); about five live at a time
 _MATRIX_BYTES = 512 << 20
@@ -130,10 +130,9 @@ def _describe(batch: Array, counts: tuple[int, ...], path: str, advance: Callabl
 
 
 def _stretched_grey(batch: Array) -> Array:
-    """(n, H, W[, channels]) to float32 (n, H, W) in 0…255; a sum of channels, as the stretch undoes any factor."""
-    wide = np.float32 if batch.dtype == np.uint8 else np.float64  # sums of uint8 are exact in float32
+    """(n, H, W[, channels]) to float64 (n, H, W) in 0…255; a sum of channels, as the stretch undoes any factor."""
     first = batch if batch.ndim == 3 else batch[..., 0]
-    x: Array = first.astype(wide, order="C")
+    x: Array = first.astype(np.float64, order="C")
     for channel in range(1, batch.shape[3] if batch.ndim == 4 else 1):
         x += batch[..., channel]
     flat: Array = x.reshape(len(x), -1)  # a view: x is contiguous
@@ -141,7 +140,7 @@ def _stretched_grey(batch: Array) -> Array:
     span = flat.max(axis=1, keepdims=True)
     flat /= np.where(span == 0, 1, span)
     flat *= 255
-    return x.astype(np.float32, copy=False)
+    return x
 
 
 def _fft_path(H: int, W: int, counts: tuple[int, ...]) -> Callable[[Array, Array], None]:

@@ -56,7 +56,14 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def _check_parameters(self, n_features: int) -> None:
         """Refuse parameters that break a rule of the method, with the rule and the value."""
-        check_n_bits(self.n_bits)
+        check_count("n_bits", self.n_bits)
+        random_state = getattr(self, "random_state", None)
+        try:
+            np.random.default_rng(random_state)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"random_state must be None, a whole number of at least 0 or a Generator; got {random_state!r}."
+            ) from None
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Learn from ``X`` (n_samples, n_features); an unsupervised method takes no notice of ``y``."""
@@ -125,9 +132,16 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         return tags
 
 
-def check_n_bits(n_bits: object) -> None:
-    if isinstance(n_bits, bool) or not isinstance(n_bits, Integral) or n_bits < 1:
-        raise ValueError(f"n_bits must be a whole number of at least 1; got {n_bits!r}.")
+def check_count(name: str, value: object) -> None:
+    """Refuse what is not a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}.")
+
+
+def check_flag(name: str, value: object, *others: object) -> None:
+    """Refuse what is neither True nor False, nor one of ``others``."""
+    if not isinstance(value, (bool, np.bool_)) and value not in others:
+        raise ValueError(f"{name} must be {' or '.join(map(str, (*others, True, False)))}; got {value!r}.")
 
 
 def compute_type(dtype: np.dtype[Any]) -> type[np.float32] | type[np.float64]:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from hashlearn.codes import signs_of
 from hashlearn.hashers._linear import LinearHasher, centred, mean_and_covariance, principal_directions
-from hashlearn.hashers.base import compute_type, row_blocks
+from hashlearn.hashers.base import check_count, check_flag, compute_type, row_blocks
 from hashlearn.progress import progress_bar
 
 
@@ -69,8 +69,8 @@ class ITQ(LinearHasher):
                 f"n_bits must be between 1 and the number of features for ITQ "
                 f"(n_features={n_features}); got {self.n_bits}."
             )
-        if self.max_iter < 1:
-            raise ValueError(f"max_iter must be at least 1; got {self.max_iter}.")
+        check_count("max_iter", self.max_iter)
+        check_flag("show_progress", self.show_progress, None)
 
     def _fit(self, X: NDArray[Any], y: NDArray[Any] | None) -> None:
         L = int(self.n_bits)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.hashers._linear import LinearHasher
+from hashlearn.hashers.base import check_flag
 
 
 class LSH(LinearHasher):
@@ -40,6 +41,10 @@ class LSH(LinearHasher):
         self.n_bits = n_bits
         self.center = center
         self.random_state = random_state
+
+    def _check_parameters(self, n_features: int) -> None:
+        super()._check_parameters(n_features)
+        check_flag("center", self.center)
 
     def _fit(self, X: NDArray[Any], y: NDArray[Any] | None) -> None:
         D = X.shape[1]

@@ -26,7 +26,6 @@ and nothing is ever unpickled or evaluated.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +44,7 @@ from hashlearn.vectors._rules import (
     bad,
     check_dtype,
     check_exact,
+    check_regular,
     check_shape,
     check_values,
     refusing,
@@ -63,14 +63,8 @@ def read_vectors(path: str | os.PathLike[str], *, key: str | None = None, check_
     pass over the values that looks for NaN and infinity.
     """
     path = Path(path)
-    status = path.stat()
-    if stat.S_ISDIR(status.st_mode):
-        raise bad(path, "a file of vectors is needed; found a directory")
-    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
-        raise bad(path, "a regular file is needed; found a pipe, socket or device")
     form = _format(path, key)
-    if status.st_size == 0:
-        raise bad(path, "the file is empty (0 bytes)")
+    check_regular(path)
     vectors = form.read(path, key)
     if check_finite:
         check_values(path, vectors)
@@ -87,7 +81,10 @@ def write_vectors(path: str | os.PathLike[str], vectors: Array, *, key: str | No
     form = _format(path, key)
     if path.is_dir():
         raise bad(path, "a file name is needed; found a directory")
-    vectors = np.asarray(vectors)
+    with refusing(path, "vectors must be an array or rows of equal length"):
+        if isinstance(vectors, np.ma.MaskedArray):
+            raise bad(path, "vectors must have a value everywhere; got a masked array")
+        vectors = np.asarray(vectors)
     check_dtype(path, vectors.dtype.str, str(vectors.dtype))
     check_shape(path, vectors.shape)
     check_values(path, vectors)

@@ -6,6 +6,7 @@ import importlib
 import math
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,19 @@ def refusing(where: Path | str, text: str, *passed: type[Exception]) -> Iterator
         if isinstance(error, (VectorFileError, *passed)):
             raise
         raise bad(where, f"{text} ({type(error).__name__}: {str(error)[:300]})") from error
+
+
+def check_regular(path: Path) -> None:
+    """Refuse what is no file or is empty; what the system says of it (absent, forbidden) is passed on."""
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise bad(path, "a file is needed; found a directory")
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
+        raise bad(path, "a regular file is needed; found a pipe, socket or device")
+    if status.st_size == 0:
+        raise bad(path, "the file is empty (0 bytes)")
+    with open(path, "rb"):
+        pass
 
 
 def extra(module: str) -> Any:

@@ -32,6 +32,10 @@ def read_hdf5(path: Path, key: str | None) -> Array:
         # Visits what this file holds; links into other files are not followed.
         file.visititems(lambda name, item: found.update({name: item} if isinstance(item, h5py.Dataset) else {}))
         tables = [name for name, data in found.items() if len(data.shape or ()) == 2]
+        # An object with several names is visited under one of them: look the wanted name up as well.
+        wanted = (key or "train").strip("/")
+        if wanted and isinstance(item := _in_this_file(file, wanted, h5py), h5py.Dataset):
+            found[wanted] = item
         candidates = ["train"] if "train" in found else tables
         name = pick(path, key and key.strip("/"), found, candidates, "2-D data set")
         data, where = found[name], f"{path}: data set {name!r}"
@@ -52,6 +56,16 @@ def read_hdf5(path: Path, key: str | None) -> Array:
         values = allocate(where, shape, dtype)
         data.read_direct(values)
     return values
+
+
+def _in_this_file(file: Any, name: str, h5py: Any) -> Any:
+    """What ``name`` stands for, if no part of it is a link into another file; else None."""
+    item = file
+    for part in name.split("/"):
+        if not isinstance(item, h5py.Group) or isinstance(item.get(part, getlink=True), h5py.ExternalLink):
+            return None
+        item = item.get(part)
+    return item if item is not None and item.file.filename == file.filename else None
 
 
 def write_hdf5(path: Path, vectors: Array, key: str) -> None:
