@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import resource
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,13 +62,16 @@ def describe() -> dict[str, Any]:
 
 
 def peak_gigabytes() -> float:
-    """The most memory this process has held so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    """The most memory this process has held so far, in units of 10^9 bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def report(name: str, results: dict[str, Any], path: Path | None) -> None:
-    """Keep the results beside the documentation, if a file was named."""
+    """Say the machine; keep the results beside the documentation, if a file was named."""
+    here = describe()
+    print("machine:", ", ".join(f"{key} {value}" for key, value in here.items()))
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"benchmark": name, "machine": describe(), **results}, indent=2) + "\n")
+        path.write_text(json.dumps({"benchmark": name, "machine": here, **results}, indent=2) + "\n")
         print(f"written: {path}")

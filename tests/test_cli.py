@@ -90,6 +90,22 @@ def test_a_model_trained_on_other_data_is_said(model, tmp_path):
     assert "trained on x.npy, not on digits" in done.stderr
 
 
+def test_a_huge_radius_is_the_whole_and_a_poor_terminal_is_enough(model, tmp_path):
+    done = run("evaluate", model, "-d", "digits", "-r", "99999999999999999999", "--json", HASHLEARN_CACHE=str(tmp_path))
+    assert json.loads(done.stdout)["precision_at_radius"]["99999999999999999999"] == pytest.approx(10 / 1500)
+    for command in (["methods"], ["data", "list"], ["evaluate", model, "-d", "digits"]):
+        assert run(*command, PYTHONIOENCODING="ascii", HASHLEARN_CACHE=str(tmp_path)).returncode == 0
+
+
+def test_a_model_file_says_its_split():
+    from types import SimpleNamespace
+
+    from hashlearn.cli import trained_on_text
+
+    assert trained_on_text(SimpleNamespace(name="cifar10-dh"), 3) == "cifar10-dh split 3"
+    assert trained_on_text(SimpleNamespace(name="mnist"), None) == "mnist"
+
+
 def test_methods_and_data_list():
     assert [m["method"] for m in json.loads(run("methods", "--json").stdout)] == list(hashlearn.METHODS)
     text = run("methods").stdout
@@ -135,6 +151,9 @@ def test_parameters_reach_the_method(tmp_path):
         (["encode", "MODEL", "digits", "--key", "x", "-o", "c.npy"], "--key would have no effect"),
         (["data", "get", "digits", "--split", "2"], "split must be 0 for digits"),
         (["fit", "digits", "-o", "/dev/null/m"], "/dev/null"),
+        (["fit", "digits", "-o", "/dev/null"], "a file can't be written to '/dev/null'"),
+        (["fit", "digits", "-o", "."], "a file can't be written to '.'"),
+        (["evaluate", "MODEL", "-d", "digits", "--k", "0"], "--k must be at least 1; got 0"),
         (["encode", "no.model", "digits", "-o", "c.npy"], "no model file is at no.model"),
         (["encode", "MODEL", "torn.npy", "-o", "c.npy"], "torn.npy"),
         (["encode", "MODEL", "narrow.npy", "-o", "c.npy"], "63 features"),
@@ -168,12 +187,12 @@ def test_labels_are_refused_by_a_method_that_learns_without(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["methods"], ["data", "list"], ["data", "get"], ["fit"], ["encode"], ["evaluate"]]
+    "command", [[], ["data"], ["methods"], ["data", "list"], ["data", "get"], ["fit"], ["encode"], ["evaluate"]]
 )
 def test_help_has_an_example(command):
     done = run(*command, "--help")
     assert done.returncode == 0
-    assert "Example: hashlearn" in done.stdout or command == []
+    assert "Example: hashlearn" in done.stdout
     assert run("--version").stdout.startswith("hashlearn 0.")
 
 
@@ -183,7 +202,8 @@ def test_importing_hashlearn_stays_light():
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "hashlearn" in modules
     assert not [name for name in modules if name.split(".")[0] in heavy]
-    # Using a name imports what it needs, and no more: no FAISS, plots or file formats for a method.
+    # Using a name imports what it needs, and no more: no FAISS, plots or HDF5 for a method. (scikit-learn itself
+    # imports pandas, and so pyarrow, where they are installed.)
     code = "import hashlearn, sys; hashlearn.ITQ; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "sklearn" in modules

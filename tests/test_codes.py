@@ -105,6 +105,19 @@ def test_hamming_in_blocks(n, m, width):
     np.testing.assert_array_equal(distances[rows, columns], expected)
 
 
+def test_hamming_of_nothing_is_empty():
+    some, none = np.zeros((2, 3), dtype=np.uint8), np.zeros((0, 3), dtype=np.uint8)
+    assert codes.hamming(some, none).shape == (2, 0)
+    assert codes.hamming(none, some).shape == (0, 2)
+
+
+def test_n_bits_may_be_a_numpy_integer():
+    assert codes.n_bytes(np.uint8(255)) == 32
+    assert codes.unpack(np.full((1, 1), 255, dtype=np.uint8), np.uint8(8)).all()
+    with pytest.raises(TypeError):
+        codes.n_bytes(2.5)
+
+
 def test_distances_of_255_and_more_bits_do_not_overflow():
     for n_bits in (255, 256, 257, 1024):
         zeros, ones = np.zeros((1, n_bits)), np.ones((1, n_bits))

@@ -135,6 +135,15 @@ def test_links_and_permissions_are_kept(tmp_path):
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("target", ["", ".", "pipe"])
+def test_what_can_not_become_a_file_is_refused(tmp_path, monkeypatch, target):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    with pytest.raises(ValueError, match="a file can't be written to"), atomic_path(target) as temporary:
+        temporary.write_text("x")
+    assert stat.S_ISFIFO(os.stat("pipe").st_mode)
+
+
 def test_what_a_killed_writer_left_is_swept_after_a_day(tmp_path):
     old, young, foreign = (tmp_path / name for name in (".a.1.tmp.npy", ".a.2.tmp.npy", ".b.1.tmp.npy"))
     for file in (old, young, foreign):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     load = Hasher.load
 
 _HASHERS = ("ITQ", "LSH", "METHODS", "Hasher")
-_MODULES = ("codes", "datasets", "errors", "evaluation", "features", "hashers", "vectors")
+_MODULES = ("codes", "datasets", "errors", "evaluation", "experiments", "features", "hashers", "vectors")
 
 __all__ = ["ITQ", "LSH", "METHODS", "Hasher", "load"]
 

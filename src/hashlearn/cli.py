@@ -5,6 +5,7 @@ Only the standard library and typer are imported at the top, so that ``--help`` 
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -29,7 +30,9 @@ app = typer.Typer(
     "hashlearn evaluate digits.model --dataset digits",
 )
 data_app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="The data sets: what there is, and getting it."
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="The data sets: what there is, and getting it.\n\nExample: hashlearn data get mnist",
 )
 app.add_typer(data_app, name="data")
 
@@ -52,6 +55,9 @@ Input = Annotated[str, typer.Argument(metavar="INPUT", help="A data set's name (
 
 def main() -> None:
     """Run the command line; what a user can mend is told in one line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a sign is no reason to fail
     try:
         app()
     except (ValueError, OSError, ImportError, MemoryError) as error:
@@ -196,6 +202,9 @@ def fit(
 
     Example: hashlearn fit vectors.npy -m itq -b 64 -p max_iter=100 -o my.model
     """
+    from hashlearn.storage import check_target
+
+    check_target(out)
     hasher = make_hasher(method, bits, seed, parameter or [])
     y: Any = None
     if is_dataset(input):
@@ -251,8 +260,10 @@ def encode(
     Example: hashlearn encode my.model vectors.npy --out codes.npy
     """
     import hashlearn
-    from hashlearn.vectors import write_vectors
+    from hashlearn.storage import check_target
+    from hashlearn.vectors import format_of, write_vectors
 
+    format_of(check_target(out))
     if part not in (None, "train", "database", "queries"):
         raise ValueError(f"--part must be train, database or queries; got {part!r}.")
     hasher = hashlearn.load(model)
@@ -319,6 +330,8 @@ def evaluate(
     row = [hasher.name, str(scores.n_bits), *(f"{100 * value:.2f}" for value in values)]
     table(f"{data.name}: {len(scores.average_precision):,} queries, {scores.n_database:,} items", columns, [row])
     print(f"percent; truth: {scores.truth}; {scores.protocol}")
+    if scores.queries_without_relevant:
+        print(f"{scores.queries_without_relevant:,} queries have no relevant item and count 0")
     if data.note:
         print(data.note)
     return None
@@ -410,7 +423,11 @@ def choose_setting(
     kind: Any = truth or base.truth
     if k is not None and kind == "labels":
         raise ValueError("--k goes with truth by neighbours, not by labels.")
-    return replace(base, truth=kind, protocol=protocol, k=(k or base.k or 50) if kind == "neighbours" else None)
+    if k is None:
+        k = base.k or 50
+    if k < 1:
+        raise ValueError(f"--k must be at least 1; got {k}.")
+    return replace(base, truth=kind, protocol=protocol, k=k if kind == "neighbours" else None)
 
 
 if __name__ == "__main__":

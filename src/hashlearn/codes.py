@@ -10,6 +10,7 @@ The rules that the whole library follows are decided here and only here:
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ def signs_of(H: ArrayLike) -> NDArray[np.int8]:
 
 def n_bytes(n_bits: int) -> int:
     """Bytes of one packed code of ``n_bits`` bits."""
+    n_bits = operator.index(n_bits)  # a NumPy integer could wrap round
     if n_bits < 1:
         raise ValueError(f"n_bits must be at least 1; got {n_bits}.")
     return -(-n_bits // 8)
@@ -70,6 +72,7 @@ def unpack(codes: ArrayLike, n_bits: int) -> NDArray[np.uint8]:
 def check_codes(codes: ArrayLike, n_bits: int, name: str = "codes") -> NDArray[np.uint8]:
     """``codes`` as a uint8 array (n, ceil(n_bits / 8)), or a ValueError that says what does not fit."""
     array = np.asarray(codes)
+    n_bits = operator.index(n_bits)
     width = n_bytes(n_bits)
     if array.dtype != np.uint8:
         raise ValueError(f"{name} must be packed bytes (uint8); got {array.dtype}.")
@@ -108,8 +111,8 @@ def distances_into(a_words: NDArray[Any], b_words: NDArray[Any], out: NDArray[An
     Runs in blocks; NumPy releases the interpreter lock inside, so threads may call it side by side.
     """
     n, m = out.shape
-    columns = min(m, _BLOCK_WORDS)
-    rows = max(1, min(n, _BLOCK_WORDS // max(1, columns)))
+    columns = max(1, min(m, _BLOCK_WORDS))
+    rows = max(1, min(n, _BLOCK_WORDS // columns))
     scratch = np.empty((rows, columns), dtype=a_words.dtype)
     counts = np.empty((rows, columns), dtype=np.uint8)
     for top in range(0, n, rows):

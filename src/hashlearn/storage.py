@@ -15,7 +15,17 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["atomic_path", "cache_dir", "cached_array", "content_key", "is_sealed", "seal", "sha256_file", "user_path"]
+__all__ = [
+    "atomic_path",
+    "cache_dir",
+    "cached_array",
+    "check_target",
+    "content_key",
+    "is_sealed",
+    "seal",
+    "sha256_file",
+    "user_path",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +53,13 @@ def cache_dir() -> Path:
     return Path(base) / "hashlearn"
 
 
+def check_target(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Refuse a name that can't become a file: nothing, a folder, a device."""
+    if not os.fspath(path) or (os.path.exists(path) and not os.path.isfile(path)):
+        raise ValueError(f"a file can't be written to {os.fspath(path)!r}: it is a folder or a device, or no name.")
+    return path
+
+
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary name beside ``path``; on success it is renamed to ``path``, else removed.
@@ -50,7 +67,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     A reader sees the old file or the whole new one, never a part, also after a crash. A link stays a link, and an
     existing file keeps its permissions.
     """
-    final = Path(os.path.realpath(path))
+    final = Path(os.path.realpath(check_target(path)))
     final.parent.mkdir(parents=True, exist_ok=True)
     _sweep(final)
     # The ending stays last: some writers (np.save) append theirs to a name that lacks it.

@@ -67,3 +67,15 @@ def test_importing_is_light() -> None:
     code = f"import sys, hashlearn.datasets; print([name for name in {heavy} if name in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+def test_the_splits_are_pinned() -> None:
+    """Another generator or order would give other queries, and so other numbers."""
+    labels = np.repeat(np.arange(10), 6000)
+    for seed, first, total in ((0, [16, 31, 49, 97, 131], 30_058_520), (3, [8, 28, 180, 193, 232], 29_906_029)):
+        query_ids, _ = datasets.deep_hashing_split(labels, seed)
+        assert query_ids[:5].tolist() == first
+        assert query_ids.sum() == total
+    digits = datasets.load("digits")
+    assert digits.query_labels[:12].tolist() == [9, 1, 2, 3, 4, 9, 0, 8, 4, 1, 7, 5]
+    assert (digits.queries.astype(int) * np.arange(64)).sum() == 2_938_878

@@ -81,9 +81,9 @@ def random_case(rng, n_queries, n, n_bits, labels):
 @pytest.mark.parametrize("labels", [False, True])
 @pytest.mark.parametrize("rule", RULES)
 def test_index_ties_equal_the_slow_version(rule, labels):
-    """3 cut-offs × 6 code lengths × 60 queries: 1,080 random rankings a rule and truth, full of ties."""
+    """3 cut-offs × 7 code lengths × 60 queries: 1,260 random rankings a rule and truth, full of ties."""
     rng = np.random.default_rng([RULES.index(rule), labels])
-    for n_bits, n in ((1, 7), (2, 40), (3, 11), (8, 60), (12, 100), (70, 30)):
+    for n_bits, n in ((1, 7), (2, 40), (3, 11), (8, 60), (12, 100), (70, 30), (300, 20)):
         query_bits, database_bits, relevant, truth = random_case(rng, 60, n, n_bits, labels)
         for cutoff in (None, 1 + n // 3, n + 5):
             radii = (0, 1, 4)
@@ -183,6 +183,25 @@ def test_queries_without_relevant_items_count_zero_and_are_reported():
         scores = judge([[0, 0], [0, 0]], [[0, 0], [1, 1]], truth, ties=ties)
         assert scores.average_precision.tolist() == [1.0, 0.0]
         assert scores.queries_without_relevant == 1
+        assert "1 queries without a relevant item count 0" in str(scores)
+
+
+def test_far_codes_of_more_than_255_bits():
+    """All 300 bits differ: a distance that a byte does not hold."""
+    database = np.vstack([np.ones((1, 300)), np.zeros((2, 300))]).astype(int)
+    for ties in ("index", "expected"):
+        scores = judge(np.zeros((1, 300), int), database, Truth.neighbours([[0]]), ties=ties)
+        assert scores.map == pytest.approx(1 / 3)
+
+
+def test_numpy_integers_are_as_good_as_plain_ones():
+    import json
+
+    protocol = Protocol(cutoff=np.int64(5), radii=np.arange(3))
+    assert protocol == Protocol(cutoff=5, radii=(0, 1, 2))
+    codes_ = np.zeros((2, 1), dtype=np.uint8)
+    scores = evaluate(codes_, codes_, Truth.neighbours([[0], [1]]), n_bits=np.uint8(8), protocol=protocol)
+    assert json.loads(json.dumps(scores.as_dict()))["n_bits"] == 8
 
 
 def test_scores_say_how_they_were_made():

@@ -18,6 +18,8 @@ def test_every_field_has_a_default_and_the_choices_survive_json():
         ({"ties": "random"}, "ties must be one of index, expected; got 'random'"),
         ({"cutoff": 0}, "cutoff must be a whole number of at least 1"),
         ({"cutoff": 1.5}, "cutoff must be a whole number of at least 1"),
+        ({"cutoff": True}, "cutoff must be a whole number of at least 1"),
+        ({"radii": (1.5,)}, "radii must be distinct"),
         ({"radii": (-1,)}, "radii must be distinct"),
         ({"radii": (2, 2)}, "radii must be distinct"),
     ],

@@ -41,6 +41,66 @@ def test_differences_that_float32_can_not_see_are_seen():
     np.testing.assert_array_equal(euclidean_neighbours(queries, database, 15), brute_force(queries, database, 15))
 
 
+def test_unsigned_bytes_whose_squares_float32_does_not_hold():
+    """400-D bytes: not the shortcut for small whole numbers, and 1 − 2 must not become 255."""
+    rng = np.random.default_rng(0)
+    database, queries = (
+        rng.integers(0, 256, (500, 400), dtype=np.uint8),
+        rng.integers(0, 256, (20, 400), dtype=np.uint8),
+    )
+    np.testing.assert_array_equal(euclidean_neighbours(queries, database, 30), brute_force(queries, database, 30))
+
+
+def shells(rng, spread):
+    """Queries in the middle of a thin shell far from the data's mean: float32 can't tell its points apart."""
+    directions = rng.standard_normal((2000, 8))
+    directions *= (1 + spread * rng.random((2000, 1))) / np.linalg.norm(directions, axis=1, keepdims=True)
+    away = np.full(8, 30 / np.sqrt(8))
+    return away + 1e-9 * rng.standard_normal((25, 8)), np.vstack([directions + away, -directions - away])
+
+
+def test_rounding_that_would_hide_neighbours_is_noticed():
+    queries, database = shells(np.random.default_rng(0), 1e-6)
+    np.testing.assert_array_equal(euclidean_neighbours(queries, database, 10), brute_force(queries, database, 10))
+
+
+@pytest.mark.parametrize("scale", [2.0**-70, 2.0**-30, 2.0**60])
+def test_the_scale_of_the_data_does_not_matter(scale):
+    queries, database = shells(np.random.default_rng(1), 1e-2)
+    expected = brute_force(queries, database, 10)
+    np.testing.assert_array_equal(euclidean_neighbours(queries * scale, database * scale, 10), expected)
+
+
+def test_one_remote_vector_does_not_make_every_query_doubtful(monkeypatch):
+    rng = np.random.default_rng(0)
+    database, queries = rng.standard_normal((3000, 16)), rng.standard_normal((50, 16))
+    database[7] *= 1e4
+    widths = []
+    import faiss
+
+    class Watched(faiss.IndexFlatL2):
+        def search(self, x, k):
+            widths.append((len(x), k))
+            return super().search(x, k)
+
+    monkeypatch.setattr(faiss, "IndexFlatL2", Watched)
+    np.testing.assert_array_equal(euclidean_neighbours(queries, database, 5), brute_force(queries, database, 5))
+    assert widths == [(50, 37)]  # one round
+
+
+def test_more_queries_than_a_block():
+    rng = np.random.default_rng(0)
+    database, queries = rng.random((60, 3)), rng.random((3000, 3))
+    np.testing.assert_array_equal(euclidean_neighbours(queries, database, 4), brute_force(queries, database, 4))
+
+
+def test_numpy_integers_count_as_k():
+    rng = np.random.default_rng(0)
+    database, queries = rng.random((50, 3)), rng.random((5, 3))
+    expected = euclidean_neighbours(queries, database, 4)
+    np.testing.assert_array_equal(euclidean_neighbours(queries, database, np.int64(4)), expected)
+
+
 def test_neighbours_are_cached_by_content(tmp_path, monkeypatch):
     monkeypatch.setenv("HASHLEARN_CACHE", str(tmp_path))
     rng = np.random.default_rng(0)
@@ -63,6 +123,10 @@ def test_neighbours_are_cached_by_content(tmp_path, monkeypatch):
         (np.zeros(3), np.zeros((4, 3)), 1, "queries must be numbers"),
         (np.zeros((2, 3)), np.array([["a"]]), 1, "database must be numbers"),
         (np.zeros((2, 3)), np.full((4, 3), np.nan), 1, "database must be finite"),
+        (np.zeros((2, 3)), np.full((4, 3), 1e200) * [[1], [2], [3], [4]], 1, "values below 1e150"),
+        (np.array([[1e30, 0, 0]]), np.eye(3), 1, "1e18 times as far away"),
+        (np.zeros((2, 1), dtype=int), np.array([[2**60]]), 1, r"up to 2\^53"),
+        (np.zeros((2, 3)), np.zeros((4, 3)), 1.0, "k must be a whole number; got 1.0"),
         (np.full((2, 3), np.inf), np.zeros((4, 3)), 1, "queries must be finite"),
     ],
 )
@@ -85,6 +149,7 @@ def test_truth_by_labels_of_any_hashable_kind():
         ([1], np.array([1.0, np.nan]), "database_labels must have a label for every item; item 1"),
         ([], [1], "query_labels must not be empty"),
         (np.zeros((2, 3)), [1], "one label an item"),
+        ([[1, 2]], [1], r"one hashable label an item; item 0 is \[1, 2\]"),
     ],
 )
 def test_bad_labels_are_refused(query_labels, database_labels, words):
@@ -105,6 +170,17 @@ def test_bad_labels_are_refused(query_labels, database_labels, words):
 def test_bad_ids_are_refused(ids, words):
     with pytest.raises(ValueError, match=words):
         Truth.neighbours(ids)
+
+
+def test_truth_can_be_pickled_and_knows_the_size_of_its_database():
+    import pickle
+
+    for truth in (Truth.neighbours([[1, -1], [0, 2]], n_database=3), Truth.labels([1, 2], [2, 2, 1])):
+        again = pickle.loads(pickle.dumps(truth))
+        assert [again.relevant(q).tolist() for q in (0, 1)] == [truth.relevant(q).tolist() for q in (0, 1)]
+        assert again.n_database == 3
+    with pytest.raises(ValueError, match="below n_database, 2; got 2"):
+        Truth.neighbours([[0, 2]], n_database=2)
 
 
 def test_missing_neighbours_are_left_out():

@@ -2,9 +2,11 @@
 
 import json
 import pickle
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from sklearn.base import clone
 from sklearn.datasets import load_digits
@@ -17,6 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import hashlearn
 from hashlearn import codes
 from hashlearn.errors import ModelFileError
+from hashlearn.hashers._model_file import _content
 
 METHODS = hashlearn.METHODS
 every_method = pytest.mark.parametrize("name", METHODS)
@@ -200,7 +203,10 @@ def test_save_and_load_give_the_same_model(name, data, tmp_path):
     assert loaded.info_ == {"trained on": "digits"}
     np.testing.assert_array_equal(loaded.decision_function(data[0]), hasher.decision_function(data[0]))
     np.testing.assert_array_equal(type(loaded).load(path).encode(data[0]), hasher.encode(data[0]))
-    loaded.save(path)  # over itself
+    loaded.save(path)  # over itself: the remarks stay
+    assert hashlearn.load(path).info_ == {"trained on": "digits"}
+    assert loaded.fit(*data).info_ == {}  # of the old training
+    loaded.save(path, info={})
     assert hashlearn.load(path).info_ == {}
 
 
@@ -225,10 +231,10 @@ def test_a_failed_save_leaves_the_old_file(name, data, tmp_path, monkeypatch):
 
     def full_disk(arrays, filename, metadata):
         filename.write_bytes(b"half")
-        raise OSError("no space left on device")
+        raise SafetensorError("I/O error: no space left on device")  # what the library raises, no OSError
 
     monkeypatch.setattr("safetensors.numpy.save_file", full_disk)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(OSError, match=r"model could not be written: .*no space"):
         fitted(name, data, n_bits=5).save(path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
@@ -255,6 +261,8 @@ def _rewrite(path, change_header=None, change_arrays=None):
         change_header(header)
     if change_arrays:
         change_arrays(arrays)
+    if change_arrays:
+        header["sha256"] = _content(arrays)  # so that the check that is meant speaks
     save_file(arrays, path, metadata={"hashlearn": json.dumps(header)})
 
 
@@ -279,6 +287,12 @@ def _nan(array):
         (lambda h: h.update(version=99), None, "format version is 99"),
         (lambda h: h.update(format="other"), None, "metadata is not hashlearn's"),
         (lambda h: h.update(method="magic"), None, "'magic' is not one of lsh"),
+        (lambda h: h.update(version=True), None, "format version is True"),
+        (lambda h: h.update(method=[]), None, r"\[\] is not one of lsh"),
+        (lambda h: h.update(info=5), None, "info must map"),
+        (lambda h: h.update(info={"a": [1]}), None, "info must map"),
+        (lambda h: h.update(feature_names=[1] * 64), None, "feature_names must be 64 names"),
+        (lambda h: h.update(sha256="0" * 64), None, "SHA-256 differs"),
         (lambda h: h.update(n_bits=0), None, "n_bits and n_features must be"),
         (lambda h: h.update(n_bits=24), None, "n_bits 24; got"),
         (lambda h: h.update(n_features=3), None, "n_features=3|must be real numbers"),
@@ -314,6 +328,19 @@ def test_load_refuses_a_file_cut_or_changed_anywhere(name, data, tmp_path):
         path.write_bytes(whole[:end])
         with pytest.raises(ModelFileError):
             hashlearn.load(path)
+    start = 8 + int.from_bytes(whole[:8], "little")
+    for place in range(start, len(whole)):  # every byte of the arrays
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        with pytest.raises(ModelFileError, match=r"SHA-256 differs|not finite"):
+            hashlearn.load(path)
+    for place in range(8, start):  # a changed header is refused, or was a remark
+        changed = bytearray(whole)
+        changed[place] ^= 0x15
+        path.write_bytes(changed)
+        with suppress(ModelFileError):  # any other exception fails the test
+            hashlearn.load(path)
     for junk in (b"", b"\0" * 100, b"{}" * 50, b"\xff" * 1000):
         path.write_bytes(junk)
         with pytest.raises(ModelFileError):
@@ -322,6 +349,58 @@ def test_load_refuses_a_file_cut_or_changed_anywhere(name, data, tmp_path):
         hashlearn.load(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match="no model file is at"):
         hashlearn.load(tmp_path)
+
+
+def test_load_refuses_hostile_metadata(data, tmp_path):
+    path = tmp_path / "model"
+    fitted("lsh", data).save(path)
+    arrays = load_file(path)
+    for text in ("[" * 200_000, "[]", "5", "", "{"):
+        save_file(arrays, path, metadata={"hashlearn": text})
+        with pytest.raises(ModelFileError, match="metadata is not hashlearn's"):
+            hashlearn.load(path)
+    header = json.dumps({"a": {"dtype": "F8_E4M3", "shape": [1], "data_offsets": [0, 1]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0")
+    with pytest.raises(ModelFileError, match="not a model that can be loaded"):
+        hashlearn.load(path)
+
+
+@every_method
+def test_a_fit_that_fails_leaves_the_model_as_it_was(name, data):
+    X, y = data
+    hasher = fitted(name, data)
+    expected = hasher.encode(X)
+    with pytest.raises(ValueError, match="n_bits"):
+        hasher.set_params(n_bits=0).fit(X[:, :10], y)
+    np.testing.assert_array_equal(hasher.encode(X), expected)
+
+
+def test_labels_are_checked_for_methods_that_learn_from_them(data):
+    class Supervised(hashlearn.LSH):
+        supervised = True
+
+    X, y = data
+    Supervised(4, random_state=0).fit(X, y)
+    for bad, words in (
+        (None, "got none"),
+        (y[:3], r"got shape \(3,\)"),
+        (np.where(y == 1, np.nan, y), "sample 1 has none"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Supervised(4).fit(X, bad)
+
+
+def test_memory_of_long_codes_of_short_vectors_is_bounded():
+    """1,024 bits of 4 features: blocks are sized by what is made of them."""
+    import tracemalloc
+
+    X = np.random.default_rng(0).random((100_000, 4), dtype=np.float32)
+    hasher = hashlearn.LSH(1024, random_state=0).fit(X)
+    tracemalloc.start()
+    codes = hasher.encode(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < codes.nbytes + (64 << 20)
 
 
 def test_a_methods_own_load_refuses_another_methods_model(data, tmp_path):

@@ -15,6 +15,7 @@ t      items of the group that are within the cut-off (t ≤ n)
 
 from __future__ import annotations
 
+import operator
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -67,9 +68,12 @@ class Scores:
 
     def __str__(self) -> str:
         precisions = "".join(f", P@{r} {100 * p:.2f}" for r, p in self.precision_at_radius.items())
+        lacking = self.queries_without_relevant
+        empty = f"; {lacking:,} queries without a relevant item count 0" if lacking else ""
         return (
             f"mAP {100 * self.map:.2f}{precisions} (percent; {self.n_bits} bits, "
-            f"{len(self.average_precision):,} queries, {self.n_database:,} items; truth: {self.truth}; {self.protocol})"
+            f"{len(self.average_precision):,} queries, {self.n_database:,} items; "
+            f"truth: {self.truth}{empty}; {self.protocol})"
         )
 
 
@@ -88,9 +92,10 @@ def evaluate(
     Codes are packed (see :mod:`hashlearn.codes`). ``protocol=None``: ``Protocol()``. ``n_jobs=None``: a thread for
     each core that this process may use.
 
-    Time grows with queries × database (about a nanosecond a pair); memory with the database, never with the pairs.
+    Time grows with queries × database (docs/benchmarks.md); memory with the database, never with the pairs.
     """
     protocol = Protocol() if protocol is None else protocol
+    n_bits = operator.index(n_bits)
     queries = check_codes(query_codes, n_bits, "query_codes")
     database = check_codes(database_codes, n_bits, "database_codes")
     if not len(queries) or not len(database):
@@ -171,7 +176,7 @@ class _Judge:
         r = np.empty((len(block), L + 1), dtype=np.int64)
         for i, query in enumerate(block):
             r[i] = np.bincount(D[i][self.truth.relevant(query)], minlength=L + 1)
-        radii = np.minimum(np.array(self.protocol.radii, dtype=np.intp), L)
+        radii = np.array([min(radius, L) for radius in self.protocol.radii], dtype=np.intp)
         hits = np.cumsum(r, axis=1)[:, radii]
         if self.protocol.ties == "index" and self.cutoff == self.n_database:
             # No need of the whole histogram, which costs more than a few comparisons.

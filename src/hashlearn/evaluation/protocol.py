@@ -6,6 +6,7 @@ the same. The truth is its own object (:mod:`hashlearn.evaluation.truth`); the o
 
 from __future__ import annotations
 
+import operator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -20,6 +21,14 @@ _AP_WORDS = {
     "trapezoid": "trapezoid rule over the precision-recall steps / all relevant items",
 }
 _TIE_WORDS = {"index": "ties in database order", "expected": "ties by expectation over all their orders"}
+
+
+def _whole(value: Any) -> int | None:
+    """A whole number as a plain int; None for anything else."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -53,11 +62,15 @@ class Protocol:
             raise ValueError(f"ap must be one of {', '.join(_AP_WORDS)}; got {self.ap!r}.")
         if self.ties not in _TIE_WORDS:
             raise ValueError(f"ties must be one of {', '.join(_TIE_WORDS)}; got {self.ties!r}.")
-        if self.cutoff is not None and (not isinstance(self.cutoff, int) or self.cutoff < 1):
+        # A list, as JSON gives it, and NumPy's integers are fine; they are kept as plain values.
+        cutoff = None if self.cutoff is None else _whole(self.cutoff)
+        if self.cutoff is not None and (cutoff is None or cutoff < 1):
             raise ValueError(f"cutoff must be a whole number of at least 1, or None; got {self.cutoff!r}.")
-        object.__setattr__(self, "radii", tuple(self.radii))  # a list, as JSON gives it, is fine
-        if any(not isinstance(r, int) or r < 0 for r in self.radii) or len(set(self.radii)) < len(self.radii):
+        radii = [_whole(radius) for radius in self.radii]
+        if any(radius is None or radius < 0 for radius in radii) or len(set(radii)) < len(radii):
             raise ValueError(f"radii must be distinct whole numbers of at least 0; got {self.radii!r}.")
+        object.__setattr__(self, "cutoff", cutoff)
+        object.__setattr__(self, "radii", tuple(radii))
 
     def __str__(self) -> str:
         cut = "whole ranking" if self.cutoff is None else f"top {self.cutoff:,}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import math
+import operator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,9 @@ from hashlearn.progress import progress_bar
 from hashlearn.storage import cached_array, content_key
 
 __all__ = ["Truth", "euclidean_neighbours"]
+
+_LARGEST = 1e37  # squared lengths whose sums float32 still holds
+_TINY = 1e-35  # what float32 may lose to underflow, in a sum of a few thousand squares
 
 
 class Truth:
@@ -23,26 +28,33 @@ class Truth:
 
     def __init__(
         self,
-        n_queries: int,
-        relevant: Callable[[int], NDArray[Any]],
+        lists: Sequence[NDArray[Any]] | NDArray[Any],
+        list_of_query: NDArray[np.intp] | None,
         *,
         description: str,
         n_database: int | None = None,
         min_database: int = 0,
+        holes: bool = False,
     ) -> None:
-        self.n_queries = n_queries
+        self.n_queries = len(lists) if list_of_query is None else len(list_of_query)
         self.n_database = n_database
         self.min_database = min_database
         self.description = description
-        self._relevant = relevant
+        self._lists = lists  # of ids; queries may share one
+        self._list_of_query = list_of_query  # None: each query has its own, in their order
+        self._holes = holes  # whether -1 stands for nothing in a list
 
     def relevant(self, query: int) -> NDArray[Any]:
         """Ids of the database items that are relevant to query number ``query``, each once."""
-        return self._relevant(query)
+        ids = self._lists[query if self._list_of_query is None else self._list_of_query[query]]
+        return ids[ids >= 0] if self._holes else ids
 
     @classmethod
-    def neighbours(cls, ids: ArrayLike, description: str | None = None) -> Truth:
-        """Truth from ids (n_queries, k) of each query's true neighbours; −1 marks a missing one."""
+    def neighbours(cls, ids: ArrayLike, description: str | None = None, *, n_database: int | None = None) -> Truth:
+        """Truth from ids (n_queries, k) of each query's true neighbours; −1 marks a missing one.
+
+        ``ids`` is not copied: leave it unchanged. ``n_database``, if it is known, is checked against the codes later.
+        """
         ids = np.asarray(ids)
         if ids.ndim != 2 or ids.dtype.kind not in "iu":
             raise ValueError(f"neighbours must be whole numbers (n_queries, k); got {ids.dtype} {ids.shape}.")
@@ -62,13 +74,11 @@ class Truth:
             largest = max(largest, int(block[:, -1].max()))
             holes = holes or bool(block[:, 0].min() < 0)
 
-        def relevant(query: int) -> NDArray[Any]:
-            row: NDArray[Any] = ids[query]
-            return row[row >= 0] if holes else row
-
+        if n_database is not None and largest >= n_database:
+            raise ValueError(f"neighbour ids must be below n_database, {n_database}; got {largest}.")
         if description is None:
             description = f"the {ids.shape[1]:,} neighbours given for each query"
-        return cls(len(ids), relevant, description=description, min_database=largest + 1)
+        return cls(ids, None, description=description, n_database=n_database, min_database=largest + 1, holes=holes)
 
     @classmethod
     def labels(
@@ -83,8 +93,8 @@ class Truth:
         ends = np.cumsum(np.bincount(database, minlength=len(codes)))
         members = np.split(order, ends[:-1])
         return cls(
-            len(queries),
-            lambda query: members[queries[query]],
+            members,
+            queries,
             description=f"equal class labels ({len(codes)} classes)",
             n_database=len(database),
         )
@@ -99,9 +109,12 @@ def _label_codes(labels: Any, codes: dict[Hashable, int], name: str) -> NDArray[
         raise ValueError(f"{name} must not be empty.")
     out = np.empty(len(values), dtype=np.intp)
     for i, value in enumerate(values):
-        if value is None or value != value:  # NaN differs from itself
+        if value is None or (isinstance(value, float) and value != value):  # NaN differs from itself
             raise ValueError(f"{name} must have a label for every item; item {i} has none ({value}).")
-        out[i] = codes.setdefault(value, len(codes))
+        try:
+            out[i] = codes.setdefault(value, len(codes))
+        except TypeError:
+            raise ValueError(f"{name} must be one hashable label an item; item {i} is {value!r}.") from None
     return out
 
 
@@ -119,8 +132,13 @@ def euclidean_neighbours(
     only if float32's rounding can't have hidden a nearer vector among the rest. Queries for which that can't be shown
     are searched again with more candidates. Whole numbers that float32 handles without rounding (SIFT) need no float64.
 
-    ``cache=True`` keeps the answer in the cache folder, keyed by the content of both sets and k.
+    ``cache=True`` keeps the answer in the cache folder, keyed by the content of both sets and k; it is then
+    memory-mapped and read-only.
     """
+    try:
+        k = operator.index(k)
+    except TypeError:
+        raise ValueError(f"k must be a whole number; got {k!r}.") from None
     queries, database = _vectors(queries, "queries"), _vectors(database, "database")
     if queries.shape[1] != database.shape[1]:
         raise ValueError(
@@ -143,6 +161,8 @@ def _vectors(values: ArrayLike, name: str) -> NDArray[Any]:
         raise ValueError(f"{name} must be numbers (n, n_features), not empty; got {array.dtype} {array.shape}.")
     if len(array) > np.iinfo(np.int32).max:
         raise ValueError(f"{name} may have at most 2^31 - 1 rows; got {len(array)}.")
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and max(abs(int(array.min())), int(array.max())) > 2**53:
+        raise ValueError(f"{name} may hold whole numbers up to 2^53, which float64 holds exactly; got larger ones.")
     return array
 
 
@@ -155,14 +175,16 @@ def _exact_neighbours(
     exact32 = _whole_and_small(queries) and _whole_and_small(database)
     # Distances do not change with the origin; a central one keeps the squares, and so their rounding, small.
     origin = np.zeros(n_features) if exact32 else np.asarray(np.mean(database, axis=0, dtype=np.float64))
-    base = _as_float32(database, origin)
-    largest = float(np.einsum("ij,ij->i", base, base).max())
-    if not np.isfinite(largest):
-        raise ValueError("database must be finite, with squared lengths in float32's range; it is not.")
+    unit = 1.0 if exact32 else _unit(database, origin)
+    base = _as_float32(database, origin, unit)
+    if not np.einsum("ij,ij->i", base, base, dtype=np.float64).max() < _LARGEST:
+        raise ValueError("database must be finite, with no vector 1e18 times as long as a typical one; it is not.")
     index = faiss.IndexFlatL2(n_features)
     index.add(base)
+    del base  # FAISS has its own copy
 
     out = np.empty((len(queries), k), dtype=np.int32)
+    slack = 2 * (n_features + 8) * float(np.finfo(np.float32).eps)
     pending = np.arange(len(queries))
     width = k + max(32, k // 20)  # spare candidates: ties and rounding at the k-th distance seldom need a second round
     with progress_bar("true neighbours", len(queries), unit="queries", show=show_progress) as advance:
@@ -172,21 +194,24 @@ def _exact_neighbours(
             doubtful: list[int] = []
             for start in range(0, len(pending), rows):
                 batch = pending[start : start + rows]
-                block = _as_float32(queries[batch], origin)
-                lengths = np.einsum("ij,ij->i", block, block)
-                if not np.isfinite(lengths).all():
-                    raise ValueError("queries must be finite, with squared lengths in float32's range; they are not.")
+                block = _as_float32(queries[batch], origin, unit)
+                lengths = np.einsum("ij,ij->i", block, block, dtype=np.float64)
+                if not lengths.max() < _LARGEST:
+                    raise ValueError("queries must be finite, none 1e18 times as far away as the database is wide.")
                 rough, ids = index.search(block, width)
-                # |rough − true| ≤ 2(n + 8)·eps·(|x|² + max |y|²): the cast, both squares, the product, the sums.
-                slack = 0.0 if exact32 else 2 * (n_features + 8) * np.finfo(np.float32).eps
-                for i, (query, error) in enumerate(zip(batch, slack * (lengths + largest), strict=True)):
+                for i, query in enumerate(batch):
                     # By id first: the stable sort by distance then leaves ties in the order of their ids.
                     by_id = np.argsort(ids[i])
                     candidates = ids[i, by_id]
                     exact = rough[i, by_id] if exact32 else _distances(queries[query], database, candidates)
                     best = np.argsort(exact, kind="stable")[:k]
                     out[query] = candidates[best]
-                    if width < len(database) and rough[i, -1] - error <= exact[best[-1]]:
+                    # A vector y outside that belongs inside has |y| ≤ |x| + d, d the k-th distance, and float32's
+                    # |rough − true| ≤ 2(n + 8)·eps·(|x|² + |y|²): the cast, both squares, the product, the sums.
+                    kth = float(exact[best[-1]]) * unit**2
+                    reach = lengths[i] + (math.sqrt(lengths[i]) + math.sqrt(kth)) ** 2
+                    error = 0.0 if exact32 else slack * reach + _TINY
+                    if width < len(database) and rough[i, -1] <= kth + error:
                         doubtful.append(query)
                     else:
                         advance(1)
@@ -207,13 +232,24 @@ def _whole_and_small(X: NDArray[Any]) -> bool:
     return True
 
 
-def _as_float32(X: NDArray[Any], origin: NDArray[np.float64]) -> NDArray[np.float32]:
-    """``X − origin``, subtracted in float64, as contiguous float32; without an origin at most a cast."""
-    if not origin.any():
+def _unit(X: NDArray[Any], origin: NDArray[np.float64]) -> float:
+    """The power of two that brings the typical |x − origin| to about 1: squares then neither vanish nor overflow."""
+    with np.errstate(over="ignore"):
+        lengths = [np.abs(block - origin).max(axis=1) for block in _row_blocks(X)]
+    typical = float(np.median(np.concatenate(lengths)))
+    if not typical < 1e150:
+        raise ValueError("database must be finite, with values below 1e150, whose squares float64 holds; it is not.")
+    return float(2.0 ** -np.floor(np.log2(typical))) if typical > 1e-150 else 1.0
+
+
+def _as_float32(X: NDArray[Any], origin: NDArray[np.float64], unit: float) -> NDArray[np.float32]:
+    """``(X − origin) · unit``, computed in float64, as contiguous float32; without either at most a cast."""
+    if unit == 1.0 and not origin.any():
         return np.ascontiguousarray(X, dtype=np.float32)
     out = np.empty(X.shape, dtype=np.float32)
-    for source, target in zip(_row_blocks(X), _row_blocks(out), strict=True):
-        np.subtract(source, origin, out=target, casting="unsafe")
+    with np.errstate(over="ignore"):  # infinite values are looked for afterwards
+        for source, target in zip(_row_blocks(X), _row_blocks(out), strict=True):
+            np.multiply(source - origin, unit, out=target, casting="unsafe")
     return out
 
 

@@ -20,18 +20,20 @@ def dataset_truth(dataset: Dataset, setting: Setting, *, show_progress: bool | N
     if setting.k is None:
         raise ValueError("truth by neighbours needs k, the number of true neighbours of a query.")
     ids = euclidean_neighbours(dataset.queries, dataset.database, setting.k, cache=True, show_progress=show_progress)
-    return Truth.neighbours(ids, description=f"{setting.k:,} Euclidean nearest neighbours")
+    description = f"{setting.k:,} Euclidean nearest neighbours"
+    return Truth.neighbours(ids, description, n_database=len(dataset.database))
 
 
 def judge(
     hasher: Hasher, dataset: Dataset, setting: Setting, *, truth: Truth | None = None, show_progress: bool | None = None
 ) -> Scores:
     """Encode the data set with the fitted ``hasher`` and evaluate the codes; ``truth`` may be had beforehand."""
-    if truth is None:
+    query_codes, database_codes = hasher.encode(dataset.queries), hasher.encode(dataset.database)
+    if truth is None:  # after the codes: a model that does not fit is then told at once
         truth = dataset_truth(dataset, setting, show_progress=show_progress)
     return evaluate(
-        hasher.encode(dataset.queries),
-        hasher.encode(dataset.database),
+        query_codes,
+        database_codes,
         truth,
         n_bits=hasher.n_bits_,
         protocol=setting.protocol,

@@ -30,7 +30,7 @@ def centred(X: NDArray[Any], mean: NDArray[np.float64]) -> NDArray[Any]:
 
 
 def mean_and_covariance(X: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean (D,) and covariance (D, D; divided by m) in two passes over blocks of rows; sums in float64."""
+    """Mean (D,) and covariance (D, D; divided by m) in two passes; a block's products in its type, sums in float64."""
     m, D = X.shape
     mean = np.zeros(D)
     for rows in row_blocks(X):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from hashlearn.errors import ModelFileError
-from hashlearn.storage import atomic_path
+from hashlearn.storage import atomic_path, content_key
 
 if TYPE_CHECKING:
     from hashlearn.hashers.base import Hasher
@@ -27,6 +27,7 @@ VERSION = 1
 
 
 def write_model(hasher: Hasher, path: str | os.PathLike[str], info: dict[str, str]) -> None:
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     n_features = int(hasher.n_features_in_)
@@ -40,15 +41,24 @@ def write_model(hasher: Hasher, path: str | os.PathLike[str], info: dict[str, st
         "method": hasher.name,
         "n_bits": hasher.n_bits_,
         "n_features": n_features,
-        "feature_names": None if names is None else [str(name) for name in names],
+        "feature_names": None if names is None else list(names),
         "parameters": {name: _plain(name, value) for name, value in hasher.get_params(deep=False).items()},
         "info": info,
     }
     arrays = {}
     for name in hasher._state(n_features, hasher.n_bits_):
         arrays[name] = np.ascontiguousarray(getattr(hasher, name))
+    header["sha256"] = _content(arrays)
     with atomic_path(path) as temporary:
-        save_file(arrays, temporary, metadata={"hashlearn": json.dumps(header)})
+        try:
+            save_file(arrays, temporary, metadata={"hashlearn": json.dumps(header)})
+        except SafetensorError as error:  # a full disk, for one
+            raise OSError(f"{path} could not be written: {_one_line(error)}") from error
+
+
+def _content(arrays: dict[str, Any]) -> str:
+    """SHA-256 of the arrays, names and all."""
+    return content_key(*(part for name in sorted(arrays) for part in (name, arrays[name])))
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -64,7 +74,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     from hashlearn.hashers import METHODS
 
@@ -78,17 +88,20 @@ def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
         with safe_open(path, framework="numpy") as file:
             text = (file.metadata() or {}).get("hashlearn")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
+    except PermissionError:
+        raise
+    except Exception as error:  # whatever the library makes of foreign bytes
         raise refuse(f"not a safetensors file, or damaged ({_one_line(error)})") from None
     header = _parse(text)
     if header is None or header.get("format") != FORMAT:
         raise refuse("its metadata is not hashlearn's")
-    if header.get("version") != VERSION:
+    if type(header.get("version")) is not int or header["version"] != VERSION:
         raise refuse(f"its format version is {header.get('version')!r}, and this hashlearn reads {VERSION}")
 
-    method = METHODS.get(header.get("method", ""))
+    name = header.get("method")
+    method = METHODS.get(name) if isinstance(name, str) else None
     if method is None:
-        raise refuse(f"its method {header.get('method')!r} is not one of {', '.join(METHODS)}")
+        raise refuse(f"its method {name!r} is not one of {', '.join(METHODS)}")
     if not issubclass(method, expected):
         raise refuse(f"it is a model of {method.name}, not of {expected.name}")
     parameters, n_bits, n_features = header.get("parameters"), header.get("n_bits"), header.get("n_features")
@@ -106,6 +119,8 @@ def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
     state = hasher._state(n_features, n_bits)
     if arrays.keys() != state.keys():
         raise refuse(f"it must hold the arrays {', '.join(state)}; it holds {', '.join(arrays) or 'none'}")
+    if header.get("sha256") != _content(arrays):
+        raise refuse("its arrays are not those that were saved: their SHA-256 differs")
     for name, shape in state.items():
         array = arrays[name]
         if array.dtype.kind != "f" or array.shape != shape:
@@ -115,19 +130,26 @@ def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
         setattr(hasher, name, array)
     feature_names = header.get("feature_names")
     if feature_names is not None:
-        if not isinstance(feature_names, list) or len(feature_names) != n_features:
+        if not _are_texts(feature_names) or len(feature_names) != n_features:
             raise refuse(f"feature_names must be {n_features} names")
         hasher.feature_names_in_ = np.array(feature_names, dtype=object)
+    info = header.get("info")
+    if not isinstance(info, dict) or not _are_texts(list(info.values())):
+        raise refuse("info must map texts to texts")
     hasher.n_features_in_ = n_features
     hasher.n_bits_ = n_bits
-    hasher.info_ = {str(key): str(value) for key, value in dict(header.get("info") or {}).items()}
+    hasher.info_ = info
     return hasher
+
+
+def _are_texts(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _parse(text: str | None) -> dict[str, Any] | None:
     try:
         header = json.loads(text or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return header if isinstance(header, dict) else None
 

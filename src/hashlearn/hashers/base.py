@@ -67,11 +67,31 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Learn from ``X`` (n_samples, n_features); an unsupervised method takes no notice of ``y``."""
-        data: NDArray[Any] = validate_data(self, X, dtype="numeric", ensure_min_samples=2)
-        self._check_parameters(data.shape[1])
-        self._fit(data, None if y is None else np.asarray(y))
+        before = dict(self.__dict__)
+        try:
+            data: NDArray[Any] = validate_data(self, X, dtype="numeric", ensure_min_samples=2)
+            self._check_parameters(data.shape[1])
+            self._fit(data, self._checked_labels(y, len(data)))
+        except BaseException:
+            # A fit that fails leaves the model as it was.
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
         self.n_bits_ = int(self.n_bits)
+        self.info_: dict[str, str] = {}
         return self
+
+    def _checked_labels(self, y: ArrayLike | None, n_samples: int) -> NDArray[Any] | None:
+        """Labels (n_samples,) for a method that learns from them; None for the others."""
+        if not self.supervised:
+            return None
+        labels = np.asarray(y)
+        if y is None or labels.ndim != 1 or len(labels) != n_samples:
+            found = "none" if y is None else f"shape {labels.shape}"
+            raise ValueError(f"{type(self).__name__} learns from labels: y must be ({n_samples},); got {found}.")
+        if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+            raise ValueError(f"y must have a label for every sample; sample {np.argmin(np.isfinite(labels))} has none.")
+        return labels
 
     def _checked(self, X: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
@@ -81,7 +101,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         """The real values (n_samples, n_bits) whose signs are the bits; sgn(0) = +1."""
         X = self._checked(X)
         out = np.empty((len(X), self.n_bits_), dtype=compute_type(X.dtype))
-        for rows in row_blocks(X):
+        for rows in row_blocks(X, self.n_bits_):
             out[rows] = self._project(X[rows])
         return out
 
@@ -89,7 +109,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         """The codes as 0/1 bits (n_samples, n_bits), uint8."""
         X = self._checked(X)
         out = np.empty((len(X), self.n_bits_), dtype=np.uint8)
-        for rows in row_blocks(X):
+        for rows in row_blocks(X, self.n_bits_):
             out[rows] = bits_of(self._project(X[rows]))
         return out
 
@@ -97,19 +117,20 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         """The codes as packed bytes (n_samples, ceil(n_bits / 8)): see :mod:`hashlearn.codes`."""
         X = self._checked(X)
         out = np.empty((len(X), n_bytes(self.n_bits_)), dtype=np.uint8)
-        for rows in row_blocks(X):
+        for rows in row_blocks(X, self.n_bits_):
             out[rows] = pack(bits_of(self._project(X[rows])).view(np.bool_))
         return out
 
     def save(self, path: str | os.PathLike[str], *, info: Mapping[str, str] | None = None) -> None:
         """Write the fitted model to one file (safetensors: plain arrays and JSON), whole or not at all.
 
-        ``info``: short remarks to keep with the model, such as what it was trained on.
+        The file holds what ``encode`` needs, and the parameters; not the history of the training. ``info``: short
+        remarks to keep with the model, such as what it was trained on; None keeps those it was loaded with (``info_``).
         """
         from hashlearn.hashers._model_file import write_model
 
         check_is_fitted(self)
-        write_model(self, path, dict(info or {}))
+        write_model(self, path, dict(self.info_ if info is None else info))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -149,7 +170,7 @@ def compute_type(dtype: np.dtype[Any]) -> type[np.float32] | type[np.float64]:
     return np.float32 if np.can_cast(dtype, np.float32) else np.float64
 
 
-def row_blocks(X: NDArray[Any]) -> Iterator[slice]:
-    """Slices that cut ``X`` into blocks of rows of a size that suits the cache."""
-    rows = max(1, _BLOCK_ELEMENTS // X.shape[1])
+def row_blocks(X: NDArray[Any], n_bits: int = 1) -> Iterator[slice]:
+    """Slices that cut ``X`` into blocks of rows of a size that suits the cache, and so the values made of them."""
+    rows = max(1, _BLOCK_ELEMENTS // max(X.shape[1], n_bits))
     return (slice(start, min(start + rows, len(X))) for start in range(0, len(X), rows))

@@ -51,7 +51,7 @@ from hashlearn.vectors._rules import (
 )
 from hashlearn.vectors._tables import read_hdf5, read_parquet, write_hdf5, write_parquet
 
-__all__ = ["FORMATS", "VectorFormat", "read_labels", "read_vectors", "write_vectors"]
+__all__ = ["FORMATS", "VectorFormat", "format_of", "read_labels", "read_vectors", "write_vectors"]
 
 
 def read_vectors(path: str | os.PathLike[str], *, key: str | None = None, check_finite: bool = True) -> Array:
@@ -63,7 +63,7 @@ def read_vectors(path: str | os.PathLike[str], *, key: str | None = None, check_
     pass over the values that looks for NaN and infinity.
     """
     path = Path(path)
-    form = _format(path, key)
+    form = format_of(path, key)
     check_regular(path)
     vectors = form.read(path, key)
     if check_finite:
@@ -78,7 +78,7 @@ def write_vectors(path: str | os.PathLike[str], vectors: Array, *, key: str | No
     ``key`` names the array (.npz: "vectors"), data set (HDF5: "train") or column (Parquet: "vector").
     """
     path = Path(path)
-    form = _format(path, key)
+    form = format_of(path, key)
     if path.is_dir():
         raise bad(path, "a file name is needed; found a directory")
     with refusing(path, "vectors must be an array or rows of equal length"):
@@ -94,7 +94,9 @@ def write_vectors(path: str | os.PathLike[str], vectors: Array, *, key: str | No
         form.write(temporary, vectors, key or form.default_key)
 
 
-def _format(path: Path, key: str | None) -> VectorFormat:
+def format_of(path: str | os.PathLike[str], key: str | None = None) -> VectorFormat:
+    """The format that the file's ending stands for, if it is one of ``FORMATS`` and takes the key."""
+    path = Path(path)
     form = FORMATS.get(path.suffix.lower())
     if form is None:
         raise bad(path, f"the ending must be one of {' '.join(FORMATS)}; found {path.suffix!r}")
