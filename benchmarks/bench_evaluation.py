@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 from pathlib import Path
 
 import machine
@@ -64,29 +65,26 @@ def against_argsort(subset: int = 200) -> list[dict[str, object]]:
             )
         reference = plain_loop(queries[:subset], database, truth, np.int32)
         for ties in ("expected", "index"):
-            protocol = Protocol(ties=ties)
-            scores = evaluate(queries, database, truth, n_bits=64, protocol=protocol)
-            seconds = machine.best_seconds(
-                lambda truth=truth, protocol=protocol: evaluate(queries, database, truth, n_bits=64, protocol=protocol),
-                2,
-            )
-            if ties == "index":
-                np.testing.assert_allclose(scores.average_precision[:subset], reference, rtol=1e-9)
-            each = seconds / n_queries
-            row = {
-                "truth": name,
-                "ties": ties,
-                "seconds": round(seconds, 2),
-                "microseconds_per_query": round(1e6 * each, 1),
-                "argsort_int32_ratio": round(loops[np.int32] / each, 1),
-                "argsort_uint8_ratio": round(loops[np.uint8] / each, 1),
-            }
-            rows.append(row)
-            print(
-                f"{name:14} ties={ties:9} {seconds:6.2f} s for {n_queries:,} queries, {1e6 * each:6.0f} us each: "
-                f"{row['argsort_int32_ratio']} x the argsort loop's speed (int32), "
-                f"{row['argsort_uint8_ratio']} x (uint8)"
-            )
+            for n_jobs in (None, 1):
+                run = partial(
+                    evaluate, queries, database, truth, n_bits=64, protocol=Protocol(ties=ties), n_jobs=n_jobs
+                )
+                scores = run()
+                if ties == "index":
+                    np.testing.assert_allclose(scores.average_precision[:subset], reference, rtol=1e-9)
+                seconds = machine.best_seconds(run, 2)
+                each = seconds / n_queries
+                row = {
+                    "truth": name,
+                    "ties": ties,
+                    "threads": n_jobs or "all cores",
+                    "seconds": round(seconds, 2),
+                    "microseconds_per_query": round(1e6 * each, 1),
+                    "argsort_int32_ratio": round(loops[np.int32] / each, 1),
+                    "argsort_uint8_ratio": round(loops[np.uint8] / each, 1),
+                }
+                rows.append(row)
+                print(*(f"{key} {value}" for key, value in row.items()), sep=", ")
     return rows
 
 

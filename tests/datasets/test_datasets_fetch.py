@@ -257,3 +257,25 @@ def test_decompress(tmp_path: Path, ending: str) -> None:
         with pytest.raises(DatasetError, match=rf"file\.{ending} is damaged: ") as caught:
             _fetch.decompress(path, io.BytesIO(), limit=3_000_000)
         assert "\n" not in str(caught.value)
+
+
+def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+    import sys
+    import time
+
+    monkeypatch.setattr(_fetch, "_NPM_SECONDS", 1.5)
+    child = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(60)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    with pytest.raises(DatasetError, match=r"did not end within 2 s"):
+        _fetch._run([sys.executable, "-c", parent], str(tmp_path))
+    pid = int((tmp_path / "pid").read_text())
+    for _ in range(100):  # a killed child may wait a moment to be reaped
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        if Path(f"/proc/{pid}/stat").read_text().split(") ")[1].startswith("Z"):
+            return
+        time.sleep(0.05)
+    pytest.fail("the child still runs")

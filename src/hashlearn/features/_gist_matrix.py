@@ -22,7 +22,7 @@ import numpy as np
 
 from hashlearn.features._gist_filters import GRID, PAD, Array, band_share, gabor, grid_means, mirror
 
-RANK_TOLERANCE = 1e-5  # singular values below this share of the scale's largest are dropped
+RANK_TOLERANCE = 1e-6  # singular values below this share of the scale's largest are dropped
 BLOCK = 256  # images a product: enough for BLAS, few enough for the cache
 
 

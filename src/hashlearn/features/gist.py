@@ -45,7 +45,7 @@ GIST_320 = (8, 8, 4)
 GIST_512 = (8, 8, 8, 8)
 """Orientations per scale, finest scale first, of the 512-dimensional descriptor."""
 
-_VERSION = 2  # part of the cache's key: raise it when the numbers change
+_VERSION = 3  # part of the cache's key: raise it when the numbers change
 _LARGEST = 1e300  # the sum of three channels stays finite
 _FFT_BLOCK_BYTES = 4 << 20  # of one complex array (or one image's, if larger); about five live at a time
 _MATRIX_BYTES = 512 << 20
