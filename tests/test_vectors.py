@@ -533,7 +533,9 @@ def test_bad_parquet(tmp_path: Path) -> None:
     refused(parquet(path, a=[*rows, [1.0, None]]), "row 3000, column 1", "found null")
     refused(parquet(path, a=[*rows, [np.inf, 1.0]]), "row 3000, column 0", "finite", "inf")
     fixed = pa.list_(pa.float32(), 2)
-    refused(parquet(path, a=pa.array([*rows, None], fixed)), "row 3000", "found null")
+    # Arrow before 26 stumbles over a null among fixed-size lists itself, and says so without the row.
+    words = ("row 3000", "found null") if int(pa.__version__.split(".")[0]) >= 26 else ("Parquet",)
+    refused(parquet(path, a=pa.array([*rows, None], fixed)), *words)
     refused(parquet(path, a=pa.array([*rows, [None, 1.0]], fixed)), "row 3000, column 0", "found null")
     refused(parquet(path, a=pa.array([], fixed)), "at least one row", "found 0")
     refused(parquet(path, a=pa.array([[], []], pa.list_(pa.float32()))), "one column", "(2, 0)")

@@ -185,7 +185,7 @@ def _exact_neighbours(
 
     out = np.empty((len(queries), k), dtype=np.int32)
     slack = 2 * (n_features + 8) * float(np.finfo(np.float32).eps)
-    pending = np.arange(len(queries))
+    pending: NDArray[np.intp] = np.arange(len(queries))
     width = k + max(32, k // 20)  # spare candidates: ties and rounding at the k-th distance seldom need a second round
     with progress_bar("true neighbours", len(queries), unit="queries", show=show_progress) as advance:
         while pending.size:

@@ -110,8 +110,8 @@ def _matrices(H: int, W: int, counts: tuple[int, ...]) -> list[_Scale]:
             K = _contract(Q_y, (G**2).sum(axis=0), Q_x, H, W).real
             bases = (_basis(K, 1, count), _basis(K, -1, count))
         filters = []
-        for g in G.astype(np.float32):
-            M = _contract(P_y, g, P_x, H, W)[:, :h]
+        for g in G:
+            M = _contract(P_y, np.asarray(g, dtype=np.float32), P_x, H, W)[:, :h]
             T = np.concatenate([M.real, M.imag], axis=1)
             even, odd = _part(T, 1), _part(T, -1)
             filters.append(tuple(t if V is None else V.T @ t for t, V in zip((even, odd), bases, strict=True)))

@@ -182,7 +182,7 @@ def _checked_images(images: Any) -> tuple[list[tuple[Array, Array]], int]:
                 f"got an array of shape {batch.shape}."
             )
         _check_layout(batch.shape[1:], batch.dtype, "images must be")
-        groups = [(np.arange(len(batch)), batch)]
+        groups: list[tuple[Array, Array]] = [(np.arange(len(batch)), batch)]
     elif isinstance(images, Sequence) and not isinstance(images, (str, bytes)):
         singles = [np.asarray(image) for image in images]
         places: dict[tuple[Any, ...], list[int]] = {}

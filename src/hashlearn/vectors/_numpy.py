@@ -77,7 +77,7 @@ def read_npy(path: Path) -> Array:
 def _write_npy_stream(file: IO[bytes], vectors: Array) -> None:
     dtype = vectors.dtype.newbyteorder("=")
     header = {"descr": dtype.str, "fortran_order": False, "shape": vectors.shape}
-    np.lib.format.write_array_header_1_0(file, header)
+    np.lib.format.write_array_header_1_0(file, header)  # type: ignore[no-untyped-call, unused-ignore]
     for _, block in blocks(vectors):
         file.write(np.ascontiguousarray(block, dtype).data)
 
