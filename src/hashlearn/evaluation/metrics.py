@@ -165,51 +165,91 @@ class _Judge:
         self.protocol = protocol
         self.n_database = database_words.shape[1]
         self.cutoff = min(protocol.cutoff or self.n_database, self.n_database)
+        self.radii = [min(radius, n_bits) for radius in protocol.radii]
+        self.count = np.arange(1.0, self.cutoff + 1)
+        self.reciprocal = 1 / self.count
         # harmonic[k] = 1 + 1/2 + … + 1/k
-        self.harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, self.cutoff + 1))])
+        self.harmonic = np.concatenate([[0.0], np.cumsum(self.reciprocal)])
 
     def __call__(self, block: range) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
         """AP (b,), precision within each radius (b, radii), number of relevant items (b,)."""
-        L = self.n_bits
-        D = np.empty((len(block), self.n_database), dtype=distance_type(L))
+        D = np.empty((len(block), self.n_database), dtype=distance_type(self.n_bits))
         distances_into(self.query_words[:, block.start : block.stop], self.database_words, D)
-        r = np.empty((len(block), L + 1), dtype=np.int64)
-        for i, query in enumerate(block):
-            r[i] = np.bincount(D[i][self.truth.relevant(query)], minlength=L + 1)
-        radii = np.array([min(radius, L) for radius in self.protocol.radii], dtype=np.intp)
-        hits = np.cumsum(r, axis=1)[:, radii]
-        if self.protocol.ties == "index" and self.cutoff == self.n_database:
-            # No need of the whole histogram, which costs more than a few comparisons.
-            # (Plain ints: a NumPy scalar would widen the distances before they are compared.)
-            inside = np.array([[np.count_nonzero(d <= r) for r in radii.tolist()] for d in D]).reshape(hits.shape)
-            last = L - np.argmax(r[:, ::-1] > 0, axis=1)
-        else:
-            n = np.array([np.bincount(d, minlength=L + 1) for d in D])
-            inside = np.cumsum(n, axis=1)
-            last = np.argmax(inside >= self.cutoff, axis=1)  # the group that the cut-off falls into
-            inside = inside[:, radii]
-        total = r.sum(axis=1)
-        ap = self._ap_by_index(block, D, last, total) if self.protocol.ties == "index" else self._expected_ap(n, r)
-        return ap, hits / np.maximum(inside, 1), total
+        relevant = [self.truth.relevant(query) for query in block]
+        ap, hits, inside = self._by_index(D, relevant) if self.protocol.ties == "index" else self._expected(D, relevant)
+        return ap, hits / np.maximum(inside, 1), np.array([len(ids) for ids in relevant])
 
-    def _ap_by_index(
-        self, block: range, D: NDArray[Any], last: NDArray[np.intp], total: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
-        """AP (b,) in the order of (distance, index). Items beyond distance ``last`` (b,) do not matter."""
-        marks = np.zeros(self.n_database, dtype=np.bool_)
-        ap = np.zeros(len(block))
-        for i in np.flatnonzero(total):
-            relevant = self.truth.relevant(block[i])
-            marks[relevant] = True
-            near = D[i] <= int(last[i])
-            if np.count_nonzero(near) < 0.75 * self.n_database:
-                ids = np.flatnonzero(near)
-                hits = marks[ids[np.argsort(D[i][ids], kind="stable")[: self.cutoff]]]
+    def _by_index(
+        self, D: NDArray[Any], relevant: list[NDArray[Any]]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+        """AP (b,) in the order of (distance, index); relevant and all items within each radius, (b, radii).
+
+        Only items up to the last one that can count are ordered: the last relevant one, or the cut-off's distance.
+        """
+        import faiss
+
+        n, whole = self.n_database, self.cutoff == self.n_database
+        marks, hit = np.zeros(n, dtype=np.bool_), np.empty(n, dtype=np.bool_)
+        distances = np.empty(n, dtype=np.int64)
+        ap = np.zeros(len(D))
+        hits = np.zeros((len(D), len(self.radii)), dtype=np.int64)
+        inside = np.ones_like(hits)  # of no use where nothing is hit
+        marked = np.empty(0, dtype=np.intp)
+        # Queries that share a list of relevant items, as those of a class do, one after the other: marked once.
+        for i in sorted(range(len(D)), key=lambda i: id(relevant[i])):
+            ids, d = relevant[i], D[i]
+            if not len(ids):
+                continue
+            if ids is not marked:
+                marks[marked] = False
+                marks[ids] = True
+                marked = ids
+            if whole and (20 * len(ids) > n or 2 * np.count_nonzero(d <= int(d[ids].max())) > n):
+                # A counting sort, which keeps the order of equal distances; it lets other threads run meanwhile.
+                np.copyto(distances, d)
+                ends, order = faiss.bucket_sort(distances, self.n_bits + 1)
+                found = np.take(marks, order, out=hit, mode="clip")
+                inside[i] = [ends[radius + 1] for radius in self.radii]
+                hits[i] = [np.count_nonzero(found[:end]) for end in inside[i]]
             else:
-                hits = marks[np.argsort(D[i], kind="stable")[: self.cutoff]]  # a radix sort for uint8 and uint16
-            marks[relevant] = False
-            ap[i] = _ap_of_ranks(np.flatnonzero(hits) + 1, int(total[i]), self.protocol.ap)
-        return ap
+                nearest = d[ids]
+                for j, radius in enumerate(self.radii):
+                    # (Plain ints: a NumPy scalar would widen the distances before they are compared.)
+                    hits[i, j] = np.count_nonzero(nearest <= radius)
+                    inside[i, j] = np.count_nonzero(d <= radius) if hits[i, j] else 1
+                if whole:
+                    last = int(nearest.max())
+                else:
+                    last = int(np.searchsorted(np.cumsum(np.bincount(d)), self.cutoff))
+                near = np.flatnonzero(d <= last)
+                order = near[np.argsort(d[near], kind="stable")[: self.cutoff]]
+                found = np.take(marks, order, out=hit[: len(order)], mode="clip")
+            ap[i] = self._ap_of(found, len(ids))
+        return ap, hits, inside
+
+    def _ap_of(self, found: NDArray[np.bool_], n_relevant: int) -> float:
+        """AP of one ranked list, cut off already; ``found``: whether the item at each rank is relevant."""
+        # Σ i / pᵢ, with pᵢ the rank of the i-th relevant item: 1/rank where one is, times 1, 2, 3, …
+        reciprocal = np.compress(found, self.reciprocal)
+        count = self.count[: len(reciprocal)]
+        gained = float(count @ reciprocal)
+        if self.protocol.ap == "retrieved":
+            return gained / max(len(reciprocal), 1)
+        if self.protocol.ap == "trapezoid":
+            # Σ (i − 1)/(pᵢ − 1): the same, one rank and one item earlier; before the first rank it is 1.
+            before = np.compress(found[1:], self.reciprocal)
+            first = int(found[0])
+            gained = (gained + first + float((count[first:] - 1) @ before)) / 2
+        return gained / n_relevant
+
+    def _expected(
+        self, D: NDArray[Any], relevant: list[NDArray[Any]]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+        """AP (b,) in expectation over the orders of ties; relevant and all items within each radius, (b, radii)."""
+        L = self.n_bits
+        n = np.array([np.bincount(d, minlength=L + 1) for d in D])
+        r = np.array([np.bincount(d[ids], minlength=L + 1) for d, ids in zip(D, relevant, strict=True)])
+        return self._expected_ap(n, r), np.cumsum(r, axis=1)[:, self.radii], np.cumsum(n, axis=1)[:, self.radii]
 
     def _expected_ap(self, n: NDArray[np.int64], r: NDArray[np.int64]) -> NDArray[np.float64]:
         """AP (b,) in expectation over the orders of tied items; n, r are (b, L + 1)."""
@@ -272,18 +312,3 @@ class _Judge:
         j = np.arange(max(0, t - (n - r)), min(r, t) + 1)
         gain = self._expected_gain(np.asarray(N), np.asarray(R), np.asarray(t), j, np.asarray(t))
         return float(hypergeom.pmf(j, n, r, t) @ ((gained + gain) / np.maximum(R + j, 1)))
-
-
-def _ap_of_ranks(ranks: NDArray[np.intp], n_relevant: int, rule: str) -> float:
-    """AP of one query from the ranks (from 1, ascending) of its retrieved relevant items."""
-    if not len(ranks):
-        return 0.0
-    found = np.arange(1, len(ranks) + 1)
-    gained = float((found / ranks).sum())
-    if rule == "retrieved":
-        return gained / len(ranks)
-    if rule == "trapezoid":
-        before = (found - 1) / np.maximum(ranks - 1, 1)
-        before[0] = 1.0 if ranks[0] == 1 else before[0]
-        gained = (gained + float(before.sum())) / 2
-    return gained / n_relevant
