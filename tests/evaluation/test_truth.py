@@ -88,6 +88,12 @@ def test_one_remote_vector_does_not_make_every_query_doubtful(monkeypatch):
     assert widths == [(50, 37)]  # one round
 
 
+def test_whole_numbers_in_the_database_alone_are_no_shortcut():
+    """Just beyond the middle between 0 and 1: float32 would see a tie there, and take the lower id."""
+    database, queries = np.array([[0.0], [1.0]]), np.array([[0.5 + 1e-9], [0.5 - 1e-9], [0.5]])
+    assert euclidean_neighbours(queries, database, 1).tolist() == [[1], [0], [0]]
+
+
 def test_more_queries_than_a_block():
     rng = np.random.default_rng(0)
     database, queries = rng.random((60, 3)), rng.random((3000, 3))
