@@ -186,6 +186,16 @@ def test_queries_without_relevant_items_count_zero_and_are_reported():
         assert "1 queries without a relevant item count 0" in str(scores)
 
 
+def test_the_counting_sort_keeps_the_order_of_equal_values():
+    """`evaluate` relies on it for ties in index order; FAISS's documentation does not promise it."""
+    import faiss
+
+    values = np.random.default_rng(0).integers(0, 9, 20_000)
+    ends, order = faiss.bucket_sort(values, 9)
+    np.testing.assert_array_equal(order, np.argsort(values, kind="stable"))
+    np.testing.assert_array_equal(ends, np.concatenate([[0], np.cumsum(np.bincount(values, minlength=9))]))
+
+
 def test_far_codes_of_more_than_255_bits():
     """All 300 bits differ: a distance that a byte does not hold."""
     database = np.vstack([np.ones((1, 300)), np.zeros((2, 300))]).astype(int)

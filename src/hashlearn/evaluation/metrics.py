@@ -2,7 +2,7 @@
 
 A ranking by Hamming distance has at most L + 1 distinct keys, so a query's histogram of distances says where each
 group of tied items begins. With the distances of the relevant items, everything else is arithmetic on L + 1 numbers;
-only ties in index order need the items sorted, and only up to the last one that can count.
+only ties in index order need the items in order, and mostly only up to the last one that can count.
 
 Symbols, for one query and one group of tied items (a distance d):
 
@@ -184,7 +184,8 @@ class _Judge:
     ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
         """AP (b,) in the order of (distance, index); relevant and all items within each radius, (b, radii).
 
-        Only items up to the last one that can count are ordered: the last relevant one, or the cut-off's distance.
+        Only items up to the last one that can count are ordered (the last relevant one, or the cut-off's distance),
+        unless that is most of the database: then all of it, by counting.
         """
         import faiss
 
@@ -204,7 +205,8 @@ class _Judge:
                 marks[marked] = False
                 marks[ids] = True
                 marked = ids
-            if whole and (20 * len(ids) > n or 2 * np.count_nonzero(d <= int(d[ids].max())) > n):
+            nearest = d[ids]
+            if whole and (20 * len(ids) > n or 2 * np.count_nonzero(d <= int(nearest.max())) > n):
                 # A counting sort, which keeps the order of equal distances; it lets other threads run meanwhile.
                 np.copyto(distances, d)
                 ends, order = faiss.bucket_sort(distances, self.n_bits + 1)
@@ -212,7 +214,6 @@ class _Judge:
                 inside[i] = [ends[radius + 1] for radius in self.radii]
                 hits[i] = [np.count_nonzero(found[:end]) for end in inside[i]]
             else:
-                nearest = d[ids]
                 for j, radius in enumerate(self.radii):
                     # (Plain ints: a NumPy scalar would widen the distances before they are compared.)
                     hits[i, j] = np.count_nonzero(nearest <= radius)
@@ -232,14 +233,14 @@ class _Judge:
         # Σ i / pᵢ, with pᵢ the rank of the i-th relevant item: 1/rank where one is, times 1, 2, 3, …
         reciprocal = np.compress(found, self.reciprocal)
         count = self.count[: len(reciprocal)]
-        gained = float(count @ reciprocal)
+        gained = float(np.einsum("i,i->", count, reciprocal))  # not BLAS, whose threads would add to ours
         if self.protocol.ap == "retrieved":
             return gained / max(len(reciprocal), 1)
         if self.protocol.ap == "trapezoid":
             # Σ (i − 1)/(pᵢ − 1): the same, one rank and one item earlier; before the first rank it is 1.
             before = np.compress(found[1:], self.reciprocal)
             first = int(found[0])
-            gained = (gained + first + float((count[first:] - 1) @ before)) / 2
+            gained = (gained + first + float(np.einsum("i,i->", count[first:] - 1, before))) / 2
         return gained / n_relevant
 
     def _expected(
