@@ -205,8 +205,9 @@ class _Judge:
                 marks[marked] = False
                 marks[ids] = True
                 marked = ids
-            nearest = d[ids]
-            if whole and (20 * len(ids) > n or 2 * np.count_nonzero(d <= int(nearest.max())) > n):
+            many = whole and 20 * len(ids) > n
+            nearest = d[:0] if many else d[ids]
+            if many or (whole and 2 * np.count_nonzero(d <= int(nearest.max())) > n):
                 # A counting sort, which keeps the order of equal distances; it lets other threads run meanwhile.
                 np.copyto(distances, d)
                 ends, order = faiss.bucket_sort(distances, self.n_bits + 1)
