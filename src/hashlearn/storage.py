@@ -132,6 +132,7 @@ def content_key(*parts: np.ndarray[Any, Any] | str | int | float | None) -> str:
     for part in parts:
         if isinstance(part, np.ndarray):
             digest.update(f"array {part.dtype.str} {part.shape};".encode())
+            part = np.atleast_1d(part)
             rows = max(1, _HASH_BLOCK_BYTES // max(1, part[:1].nbytes))
             for start in range(0, len(part), rows):
                 digest.update(np.ascontiguousarray(part[start : start + rows]).view(np.uint8).data)

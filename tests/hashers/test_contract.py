@@ -23,6 +23,13 @@ from hashlearn.hashers._model_file import _content
 
 METHODS = hashlearn.METHODS
 every_method = pytest.mark.parametrize("name", METHODS)
+# Methods that train for long: the contract holds for short training too, which warns that it has not settled.
+SHORT = {"udh-dnn": {"max_iter": 2, "lbfgs_iter": 10}}
+pytestmark = pytest.mark.filterwarnings("ignore:.*has not settled:sklearn.exceptions.ConvergenceWarning")
+
+
+def new(name, **parameters):
+    return METHODS[name](**{**SHORT.get(name, {}), **parameters})
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +39,11 @@ def data():
 
 
 def fitted(name, data, n_bits=12, random_state=0, **parameters):
-    return METHODS[name](n_bits=n_bits, random_state=random_state, **parameters).fit(*data)
+    return new(name, n_bits=n_bits, random_state=random_state, **parameters).fit(*data)
 
 
 # Two bits: scikit-learn's checks use data of as few as two features.
-@parametrize_with_checks([method(n_bits=2) for method in METHODS.values()])
+@parametrize_with_checks([new(name, n_bits=2) for name in METHODS])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -65,7 +72,7 @@ def test_codes_are_packed_bits_of_the_signs(name, n_bits, data):
 def test_fit_returns_self_and_changes_neither_data_nor_parameters(name, data):
     X, y = data[0].copy(), data[1].copy()
     X.flags.writeable = y.flags.writeable = False
-    hasher = METHODS[name](n_bits=8, random_state=3)
+    hasher = new(name, n_bits=8, random_state=3)
     before = hasher.get_params()
     assert hasher.fit(X, y) is hasher
     hasher.encode(X)
@@ -90,8 +97,8 @@ def test_a_generator_is_a_random_state_too(name, data):
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, np.uint8, np.int64])
 def test_every_numeric_type_gives_the_same_codes_up_to_rounding(name, dtype, data):
     X, y = data  # whole numbers 0…16: exact in every type
-    a, b = fitted(name, data), METHODS[name](n_bits=12, random_state=0).fit(X.astype(dtype), y)
-    assert (a.encode(X) == b.encode(X.astype(dtype))).mean() > 0.99
+    a, b = fitted(name, data), new(name, n_bits=12, random_state=0).fit(X.astype(dtype), y)
+    assert (a.transform(X) == b.transform(X.astype(dtype))).mean() > 0.99
 
 
 @every_method
@@ -103,7 +110,7 @@ def test_fortran_order_strides_and_memory_maps(name, data, tmp_path):
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     for form in (np.asfortranarray(X), np.repeat(X, 2, axis=0)[::2], mapped):
         np.testing.assert_array_equal(hasher.encode(form), expected)
-        np.testing.assert_array_equal(METHODS[name](n_bits=12, random_state=0).fit(form, y).encode(X), expected)
+        np.testing.assert_array_equal(new(name, n_bits=12, random_state=0).fit(form, y).encode(X), expected)
 
 
 @every_method
@@ -132,7 +139,7 @@ def test_clone_pickle_pipeline_and_grid_search(name, data):
     def balance(estimator, X, y=None):
         return -abs(estimator.transform(X).mean() - 0.5)
 
-    search = GridSearchCV(METHODS[name](random_state=0), {"n_bits": [4, 8]}, scoring=balance, cv=2).fit(X, y)
+    search = GridSearchCV(new(name, random_state=0), {"n_bits": [4, 8]}, scoring=balance, cv=2).fit(X, y)
     assert search.best_params_["n_bits"] in (4, 8)
 
 
@@ -142,10 +149,10 @@ def test_pandas_output_has_a_name_for_every_bit(name, data):
 
     X, y = data
     frame = pd.DataFrame(X, columns=[f"p{i}" for i in range(64)])
-    hasher = METHODS[name](n_bits=3, random_state=0).fit(frame, y).set_output(transform="pandas")
+    hasher = new(name, n_bits=3, random_state=0).fit(frame, y).set_output(transform="pandas")
     out = hasher.transform(frame)
     assert list(out.columns) == [f"{name.replace('-', '')}{i}" for i in range(3)]
-    np.testing.assert_array_equal(out.to_numpy(), METHODS[name](n_bits=3, random_state=0).fit(X, y).transform(X))
+    np.testing.assert_array_equal(out.to_numpy(), new(name, n_bits=3, random_state=0).fit(X, y).transform(X))
 
 
 @every_method
@@ -153,7 +160,7 @@ def test_learned_codes_find_neighbours_better_than_chance(name, data):
     from hashlearn.evaluation import Truth, euclidean_neighbours, evaluate
 
     X, y = data
-    hasher = METHODS[name](n_bits=32, random_state=0).fit(X[100:], y[100:])
+    hasher = new(name, n_bits=32, random_state=0).fit(X[100:], y[100:])
     truth = Truth.neighbours(euclidean_neighbours(X[:100], X[100:], 10))
     found = evaluate(hasher.encode(X[:100]), hasher.encode(X[100:]), truth, n_bits=32).map
     chance = 10 / 300
@@ -164,14 +171,14 @@ def test_learned_codes_find_neighbours_better_than_chance(name, data):
 @pytest.mark.parametrize("bad", [0, -3, 2.5, "8", True, None])
 def test_bad_n_bits_is_refused(name, bad, data):
     with pytest.raises(ValueError, match="n_bits must be a whole number of at least 1; got"):
-        METHODS[name](n_bits=bad).fit(*data)
+        new(name, n_bits=bad).fit(*data)
 
 
 @every_method
 @pytest.mark.parametrize("bad", ["abc", -1, 1.5])
 def test_bad_random_state_is_refused(name, bad, data):
     with pytest.raises(ValueError, match="random_state must be None, a whole number"):
-        METHODS[name](n_bits=4, random_state=bad).fit(*data)
+        new(name, n_bits=4, random_state=bad).fit(*data)
 
 
 @every_method
@@ -179,7 +186,7 @@ def test_bad_data_is_refused(name, data):
     X, y = data
     hasher = fitted(name, data)
     with pytest.raises(NotFittedError):
-        METHODS[name](n_bits=4).encode(X)
+        new(name, n_bits=4).encode(X)
     with pytest.raises(ValueError, match="63 features"):
         hasher.encode(X[:, :63])
     holed = X.copy()
@@ -188,7 +195,7 @@ def test_bad_data_is_refused(name, data):
         with pytest.raises(ValueError, match="NaN"):
             call(holed)
     with pytest.raises(ValueError, match="minimum of 2"):
-        METHODS[name](n_bits=4).fit(X[:1], y[:1])
+        new(name, n_bits=4).fit(X[:1], y[:1])
 
 
 @every_method
@@ -215,7 +222,7 @@ def test_load_keeps_the_names_of_features(name, data, tmp_path):
     import pandas as pd
 
     frame = pd.DataFrame(data[0], columns=[f"p{i}" for i in range(64)])
-    METHODS[name](n_bits=4, random_state=0).fit(frame, data[1]).save(tmp_path / "model")
+    new(name, n_bits=4, random_state=0).fit(frame, data[1]).save(tmp_path / "model")
     loaded = hashlearn.load(tmp_path / "model")
     loaded.encode(frame)
     with pytest.raises(ValueError, match="feature names should match"):
@@ -243,7 +250,7 @@ def test_a_failed_save_leaves_the_old_file(name, data, tmp_path, monkeypatch):
 @every_method
 def test_what_can_not_be_saved_is_refused(name, data, tmp_path):
     with pytest.raises(NotFittedError):
-        METHODS[name](n_bits=4).save(tmp_path / "model")
+        new(name, n_bits=4).save(tmp_path / "model")
     with pytest.raises(ValueError, match="random_state must be a plain value"):
         fitted(name, data, random_state=np.random.default_rng(0)).save(tmp_path / "model")
     with pytest.raises(ValueError, match="n_bits was changed to 5 after fit learned 12"):

@@ -16,7 +16,6 @@ t      items of the group that are within the cut-off (t ≤ n)
 from __future__ import annotations
 
 import operator
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +27,7 @@ from hashlearn.codes import check_codes, code_words, distance_type, distances_in
 from hashlearn.evaluation.protocol import Protocol
 from hashlearn.evaluation.truth import Truth
 from hashlearn.progress import progress_bar
+from hashlearn.threads import cores
 
 __all__ = ["Scores", "evaluate"]
 
@@ -106,7 +106,7 @@ def evaluate(
         wanted = truth.n_database or f"at least {truth.min_database}"
         raise ValueError(f"truth is for a database of {wanted} items; got database_codes of {len(database)}.")
 
-    jobs = _cores() if n_jobs is None else n_jobs
+    jobs = cores() if n_jobs is None else n_jobs
     if jobs < 1:
         raise ValueError(f"n_jobs must be at least 1, or None; got {n_jobs}.")
     rows = max(1, min(-(-len(queries) // jobs), _BLOCK_DISTANCES // len(database)))
@@ -138,13 +138,6 @@ def evaluate(
         protocol=protocol,
         truth=truth.description,
     )
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
 
 
 class _Judge:

@@ -3,8 +3,9 @@
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.itq import ITQ
 from hashlearn.hashers.lsh import LSH
+from hashlearn.hashers.udh_dnn import UDHDNN
 
 #: Every method by its name. A class listed here is on the command line and in the contract tests.
-METHODS: dict[str, type[Hasher]] = {method.name: method for method in (LSH, ITQ)}
+METHODS: dict[str, type[Hasher]] = {method.name: method for method in (LSH, ITQ, UDHDNN)}
 
-__all__ = ["ITQ", "LSH", "METHODS", "Hasher"]
+__all__ = ["ITQ", "LSH", "METHODS", "UDHDNN", "Hasher"]

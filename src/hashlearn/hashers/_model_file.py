@@ -42,12 +42,15 @@ def write_model(hasher: Hasher, path: str | os.PathLike[str], info: dict[str, st
         "n_bits": hasher.n_bits_,
         "n_features": n_features,
         "feature_names": None if names is None else list(names),
-        "parameters": {name: _plain(name, value) for name, value in hasher.get_params(deep=False).items()},
+        "parameters": {
+            name: None if name in hasher._not_saved else _plain(name, value)
+            for name, value in hasher.get_params(deep=False).items()
+        },
         "info": info,
     }
     arrays = {}
     for name in hasher._state(n_features, hasher.n_bits_):
-        arrays[name] = np.ascontiguousarray(getattr(hasher, name))
+        arrays[name] = np.asarray(getattr(hasher, name), order="C")
     header["sha256"] = _content(arrays)
     with atomic_path(path) as temporary:
         try:

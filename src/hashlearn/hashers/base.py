@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from numbers import Integral
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -39,6 +39,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     name: ClassVar[str]
     #: Whether ``fit`` needs labels.
     supervised: ClassVar[bool] = False
+    #: Parameters of a training run that a model file does not keep; None in a loaded model.
+    _not_saved: ClassVar[tuple[str, ...]] = ()
 
     n_bits: int
 
@@ -163,6 +165,20 @@ def check_flag(name: str, value: object, *others: object) -> None:
     """Refuse what is neither True nor False, nor one of ``others``."""
     if not isinstance(value, (bool, np.bool_)) and value not in others:
         raise ValueError(f"{name} must be {' or '.join(map(str, (*others, True, False)))}; got {value!r}.")
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse what is not one of ``choices``."""
+    if value not in choices:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}; got {value!r}.")
+
+
+def check_weight(name: str, value: object, *, zero: bool = True) -> None:
+    """Refuse what is not a finite real number of at least 0 (``zero=False``: above 0)."""
+    flag = isinstance(value, bool)
+    number = float(value) if isinstance(value, Real) and not flag else -1.0
+    if not np.isfinite(number) or number < 0 or (number == 0 and not zero):
+        raise ValueError(f"{name} must be a number {'of at least' if zero else 'above'} 0; got {value!r}.")
 
 
 def compute_type(dtype: np.dtype[Any]) -> type[np.float32] | type[np.float64]:

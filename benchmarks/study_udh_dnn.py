@@ -1,0 +1,95 @@
+"""Which scale of X, L-BFGS budget, start and number of sweeps UDH-DNN does best with, on training data alone.
+
+    python benchmarks/study_udh_dnn.py [--only DATA ...] [--json docs/results/udh-dnn-study.json]
+
+1,000 samples of the training data are queries, the others are trained on and searched: 50 Euclidean neighbours, or
+class labels for cifar10-dh (its split 0). No test query is seen. Every outer iteration is judged. A run that the file holds
+already is not repeated, so that the study can be stopped and taken up again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hashlearn import ITQ, UDHDNN
+from hashlearn.datasets import load
+from hashlearn.evaluation import Protocol, Truth, euclidean_neighbours, evaluate
+
+N_QUERIES, N_BITS = 1000, 32
+PROTOCOL = Protocol(radii=(2, 3, 4))
+
+FULL: list[dict[str, Any]] = [
+    *({"init": "eigen", "scale": scale, "lbfgs_iter": 100} for scale in (50, None, 5, "range", 500)),
+    *({"init": "itq", "scale": scale, "lbfgs_iter": 30} for scale in (50, 5, None)),
+    *({"init": "eigen", "scale": 50, "lbfgs_iter": n} for n in (50, 200)),
+    {"init": "itq", "scale": 50, "lbfgs_iter": 100},
+    *({"init": "itq", "scale": 50, "lbfgs_iter": 30, "sweeps": n} for n in (1, 3)),
+    {"init": "eigen", "scale": 50, "lbfgs_iter": 100, "decoder": "lbfgs"},
+    {"init": "second-moment", "scale": 50, "lbfgs_iter": 100},
+]
+PLANS = {"cifar10": FULL, "cifar10-dh": FULL[:8], "mnist": FULL[:8]}
+
+
+def split(name: str) -> tuple[Any, Any, Truth]:
+    """Queries, the rest of the training data, and what is relevant."""
+    data = load(name)
+    X = data.train
+    order = np.random.default_rng(123).permutation(len(X))
+    queries, rest = np.sort(order[:N_QUERIES]), np.sort(order[N_QUERIES:])
+    if name == "cifar10-dh":
+        assert data.train_labels is not None
+        return X[queries], X[rest], Truth.labels(data.train_labels[queries], data.train_labels[rest])
+    return X[queries], X[rest], Truth.neighbours(euclidean_neighbours(X[queries], X[rest], 50))
+
+
+def run(name: str, plan: list[dict[str, Any]], rows: list[dict[str, Any]], path: Path | None) -> None:
+    queries, rest, truth = split(name)
+
+    def judged(hasher: Any) -> dict[str, float]:
+        scores = evaluate(hasher.encode(queries), hasher.encode(rest), truth, n_bits=N_BITS, protocol=PROTOCOL)
+        found = {"map": scores.map} | {f"p@{r}": p for r, p in scores.precision_at_radius.items()}
+        return {key: round(100 * value, 3) for key, value in found.items()}
+
+    for options in [{"method": "itq"}, *plan]:
+        key = {"dataset": name, "n_bits": N_BITS, "options": options}
+        if any(row["dataset"] == name and row["options"] == options for row in rows):
+            continue
+        iterations: list[dict[str, Any]] = []
+
+        def note(hasher: UDHDNN, record: dict[str, Any], iterations: list[dict[str, Any]] = iterations) -> None:
+            kept = ("objective", "reconstruction", "quantization", "independence", "flips", "evaluations", "seconds")
+            iterations.append({key: round(record[key], 5) for key in kept} | judged(hasher))
+
+        start = time.perf_counter()
+        if "method" in options:
+            iterations.append(judged(ITQ(N_BITS, random_state=0).fit(rest)))
+        else:
+            UDHDNN(N_BITS, random_state=0, callback=note, **options).fit(rest)
+        rows.append({**key, "seconds": round(time.perf_counter() - start, 1), "iterations": iterations})
+        maps = " ".join(f"{found['map']:.2f}" for found in iterations)
+        last = iterations[-1]
+        print(
+            f"{name} {options}: {rows[-1]['seconds']} s, mAP {maps}; P@2,3,4 {last['p@2']} {last['p@3']} {last['p@4']}"
+        )
+        if path is not None:
+            path.write_text(json.dumps({"study": "udh-dnn", "queries": N_QUERIES, "rows": rows}, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=PLANS, default=list(PLANS), help="run these alone")
+    parser.add_argument("--json", type=Path, help="keep the results in this file, and take up where it ends")
+    options = parser.parse_args()
+    rows = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
+    for name in options.only:
+        run(name, PLANS[name], rows, options.json)
+
+
+if __name__ == "__main__":
+    main()

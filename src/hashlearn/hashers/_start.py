@@ -1,0 +1,108 @@
+"""Where a network's training starts.
+
+- ``"eigen"``, the paper's: weights are the leading eigenvectors of the covariance of each layer's input, biases 0.
+- ``"second-moment"``, of the authors' later code: the same of the second moment, whose mean is not taken off.
+- ``"itq"``, ours: a network that gives nearly the codes of ITQ to begin with. One unit of each hidden layer stands for
+  one bit, steep in the ITQ projection; the others take the leading eigenvectors; the last layer is a ridge regression
+  to the codes. L-BFGS has little left to do in its first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hashlearn.hashers._linear import principal_directions
+from hashlearn.hashers._network import Layer, fold, outputs_of
+from hashlearn.hashers._rows import Rows
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+
+STARTS = ("eigen", "second-moment", "itq")
+# How steep a bit's unit is, in standard deviations of the ITQ projections; and in the hidden layers after the first.
+_STEEP, _STEEP_AGAIN = 4.0, 4.0
+
+
+def eigen_layers(
+    rows: Rows, sizes: Sequence[int], rng: np.random.Generator, covariance: Floats, *, centred: bool = True
+) -> list[Layer]:
+    """Each layer's weights the leading eigenvectors of its input's covariance (of X: ``covariance``), biases 0.
+
+    A layer wider than its input has no more eigenvectors: the weights of the units beyond are random, of unit length.
+    """
+    layers: list[Layer] = []
+    for t in sizes[1:]:
+        if layers:
+            covariance = _covariance(rows, layers, centred=centred)[1]
+        layers.append(Layer(_directions(covariance, t, rng), np.zeros(t)))
+    return layers
+
+
+def itq_layers(
+    rows: Rows,
+    sizes: Sequence[int],
+    rng: np.random.Generator,
+    covariance: Floats,
+    components: Floats,
+    B: NDArray[np.int8],
+    penalty: float,
+) -> list[Layer]:
+    """A network whose outputs are close to the codes ``B`` that ITQ's ``components`` (D, L) give.
+
+    ``penalty``: the weight of ‖W‖² beside ‖H − B‖²/m in the last layer. A hidden layer of fewer than L units can't
+    hold a unit for each bit.
+    """
+    L = sizes[-1]
+    spread = np.sqrt(np.einsum("ik,ij,jk->", components, covariance, components) / L) or 1.0
+    bits, mean = components * (_STEEP / spread), np.zeros(sizes[0])
+    layers: list[Layer] = []
+    for t in sizes[1:-1]:
+        if layers:
+            mean, covariance = _covariance(rows, layers)
+            # Of sigmoids near 0 and 1: from −1 to 1.
+            bits = 2 * _STEEP_AGAIN * np.eye(len(mean), L)
+            covariance[:L] = covariance[:, :L] = 0
+        W = np.hstack([bits, _directions(covariance, t - L, rng)])
+        layers.append(Layer(W, -mean @ W))
+    layers.append(_regression(rows, layers, B, penalty))
+    return layers
+
+
+def _directions(covariance: Floats, n: int, rng: np.random.Generator) -> Floats:
+    s = len(covariance)
+    W = principal_directions(covariance, min(n, s))
+    beyond = rng.standard_normal((s, n - W.shape[1]))
+    return np.hstack([W, beyond / np.linalg.norm(beyond, axis=0)])
+
+
+def _covariance(rows: Rows, layers: Sequence[Layer], *, centred: bool = True) -> tuple[Floats, Floats]:
+    """Mean (s,) and covariance (s, s) of the outputs of the last of these hidden layers."""
+    hidden = fold(layers, rows.dtype, all_hidden=True)
+
+    def part(block: slice, X: Array) -> tuple[Floats, Floats]:
+        S = outputs_of(hidden, X)
+        return S.sum(axis=0, dtype=np.float64), (S.T @ S).astype(np.float64)
+
+    mean, second = (total / len(rows) for total in rows.total(part))
+    return mean, second - np.outer(mean, mean) if centred else second
+
+
+def _regression(rows: Rows, layers: Sequence[Layer], B: NDArray[np.int8], penalty: float) -> Layer:
+    """The last layer: W, c that minimise ‖S W + 1 c − B‖²/m + penalty ‖W‖², S the outputs of the layer before."""
+    hidden = fold(layers, rows.dtype, all_hidden=True)
+
+    def part(block: slice, X: Array) -> tuple[Floats, Floats]:
+        S = outputs_of(hidden, X) if hidden else X
+        S = np.hstack([S, np.ones((len(S), 1), dtype=S.dtype)])
+        return (S.T @ S).astype(np.float64), (S.T @ B[block].astype(S.dtype)).astype(np.float64)
+
+    SS, SB = (total / len(rows) for total in rows.total(part))
+    # The bias is not penalised; the least penalty keeps outputs that never vary from making it singular.
+    ridge = np.full(len(SS), max(penalty, 1e-9))
+    ridge[-1] = 0
+    solution = np.linalg.solve(SS + np.diag(ridge), SB)
+    return Layer(solution[:-1], solution[-1])

@@ -1,0 +1,387 @@
+"""Unsupervised Discrete Hashing with a Deep Neural Network (UDH-DNN).
+
+T.-T. Do, A.-D. Doan, N.-M. Cheung, "Discrete hashing with deep neural network", 2015, section 2 and Algorithm 1. A
+network whose outputs' signs are the codes, and a linear decoder that gives the vectors back from the codes:
+
+    min_{W, c, B}  J =  1/(2m) ‖X − B W_d − 1 c_d‖²         reconstruction
+                      + λ₁/2 (Σ ‖W‖² + ‖W_d‖²)              weights
+                      + λ₂/(2m) ‖H − B‖²                    quantization
+                      + λ₃/2 ‖HᵀH/m − I‖²                   independence
+                      + λ₄/(2m) ‖Hᵀ1‖²                      balance,      B ∈ {−1, 1}^{m×L}.
+
+=========  ============  ================================================================
+symbol     shape         meaning
+=========  ============  ================================================================
+X          (m, D)        training data, centred and scaled
+W, c       (s, t), (t,)  weights and biases of the encoder's layers
+H          (m, L)        outputs of the encoder, linear in its last layer
+B          (m, L)        codes
+W_d, c_d   (L, D), (D,)  decoder; it reads B, not H
+λ₁ … λ₄                  ``lambda1`` … ``lambda4``
+=========  ============  ================================================================
+
+Steps in turn, from codes by ITQ and a first (W, c) step:
+
+- B step, W and c held: with V = X − 1 c_d, Q = V W_dᵀ + λ₂ H and G = W_d W_dᵀ, J is that of :mod:`._discrete`.
+- (W, c) step, B held: L-BFGS on the encoder. The decoder does not depend on the encoder: given B it is a ridge
+  regression, of which BᵀX, BᵀB, 1ᵀX, 1ᵀB and ‖X‖² are all that is needed (:class:`_Decoder`).
+
+Samples are rows here and columns in the paper, so that matrices are the transposes of the paper's.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from hashlearn.codes import signs_of
+from hashlearn.hashers._decoder import DecoderSums, decoder_sums
+from hashlearn.hashers._discrete import descend
+from hashlearn.hashers._early_stop import EarlyStop
+from hashlearn.hashers._lbfgs import Minimum, minimise
+from hashlearn.hashers._linear import centred, mean_and_covariance
+from hashlearn.hashers._network import Layer, Network, Slope, Sums, flatten, fold, layers_of, outputs_of
+from hashlearn.hashers._rows import Rows
+from hashlearn.hashers._start import STARTS, eigen_layers, itq_layers
+from hashlearn.hashers.base import Hasher, check_choice, check_count, check_flag, check_weight, compute_type, row_blocks
+from hashlearn.hashers.itq import ITQ
+from hashlearn.progress import progress_bar
+from hashlearn.threads import ThreadMap, thread_map
+
+Array = NDArray[Any]
+Codes = NDArray[np.int8]
+Floats = NDArray[np.float64]
+
+# Training has settled if its last B step changed at most this share of the bits.
+_SETTLED = 0.01
+# Units of layers 2 and 3 by bits: the paper's, for CIFAR-10 and MNIST and for SIFT (128 features).
+_UNITS = {8: (90, 20), 16: (90, 30), 32: (120, 50), 64: (160, 110)}
+_UNITS_SHORT = {8: (90, 20), 16: (90, 30), 32: (100, 50), 64: (100, 80)}
+
+
+class Lambdas(NamedTuple):
+    """The weights of the terms."""
+
+    weights: float
+    quantization: float
+    independence: float
+    balance: float
+
+
+def auto_units(n_bits: int, n_features: int) -> tuple[int, ...]:
+    """Units of the hidden layers: the paper's, on a straight line between (and beyond) the lengths that it gives.
+
+    Below 8 bits those of 8. Never more than the layer before has, which has no more eigenvectors to start from, nor
+    fewer than the bits.
+    """
+    table = _UNITS_SHORT if n_features <= 128 else _UNITS
+    lengths = list(table)
+    units, before = [], n_features
+    for column in zip(*table.values(), strict=True):
+        slope = (column[-1] - column[-2]) / (lengths[-1] - lengths[-2])
+        wanted = np.interp(n_bits, lengths, column) + slope * max(n_bits - lengths[-1], 0)
+        before = max(min(round(wanted), before), n_bits)
+        units.append(before)
+    return tuple(units)
+
+
+def encoder_terms(sums: Sums, m: int, lambdas: Lambdas) -> tuple[dict[str, float], Slope]:
+    """The terms of J that depend on H, and ∂J/∂H."""
+    L = len(sums.gram)
+    _, l2, l3, l4 = lambdas
+    C = sums.gram / m - np.eye(L)
+    h = sums.class_sums[0]
+    terms = {
+        # ‖H − B‖² = ‖H‖² − 2 ⟨H, B⟩ + mL
+        "quantization": l2 / (2 * m) * (float(np.trace(sums.gram)) - 2 * sums.agreement + m * L),
+        "independence": l3 / 2 * float(np.sum(C * C)),
+        "balance": l4 / (2 * m) * float(h @ h),
+    }
+    # λ₂/m (H − B) + 2λ₃/m H (HᵀH/m − I) + λ₄/m 1 (1ᵀH)
+    return terms, Slope(A=l2 / m * np.eye(L) + 2 * l3 / m * C, T=l4 / m * h[None], b=-l2 / m)
+
+
+class UDHDNN(Hasher):
+    """UDH-DNN: bit k of x is the sign of output k of a network that was trained together with the codes.
+
+    n_bits
+        Length of the code; at most the number of features (the codes start from ITQ's).
+    hidden_units
+        Units of the hidden layers, first to last; ``"auto"``: the paper's (see :func:`auto_units`).
+    lambda1, lambda2, lambda3, lambda4
+        Weights of the terms: regularisation, quantization, independence, balance. The paper's.
+    max_iter
+        Outer iterations, each a B step and a (W, c) step; the paper's 10. Fewer, if no bit changes any more.
+    lbfgs_iter
+        Iterations of L-BFGS in a (W, c) step.
+    sweeps
+        Most sweeps of coordinate descent in a B step.
+    decoder
+        ``"exact"``: the decoder by ridge regression, solved once for each B. ``"lbfgs"``: by L-BFGS together with the
+        encoder, as in the paper; the same minimum, and not always reached.
+    init
+        Where the network starts: ``"eigen"``, the paper's; ``"second-moment"``; ``"itq"`` (see :mod:`._start`).
+    scale
+        What X is scaled by, after its mean is taken off: a number, so that its total variance is that; None, not at
+        all; ``"range"``, the authors' (x − minimum of the feature) / range of all values instead. The terms are weighed
+        against the reconstruction of X, so that the scale decides what the lambdas mean.
+    validation
+        None, or a number of training samples that are queries for an early stop: training ends with the first iteration
+        that finds their 50 nearest neighbours no better than the one before (mAP), and keeps that one.
+    random_state
+        Seed of ITQ's first rotation and of all other draws: an int, a ``numpy.random.Generator``, or None.
+    show_progress
+        A progress bar on a terminal: None, as the environment says; True or False, always or never.
+    callback
+        Called as ``callback(hasher, record)`` after each iteration, when ``hasher`` can encode already; ``record`` is
+        the new entry of ``history_``. If it returns True, training ends there. A model file does not keep it.
+
+    Learned: ``offset_``, ``scale_``, ``W1_``, ``c1_``, ``W2_``, … (the encoder), ``decoder_``, ``decoder_offset_``,
+    ``history_`` (a dict for each iteration: objective and its terms, flips, evaluations, seconds), ``n_iter_``,
+    ``converged_``.
+
+    Products are computed in float32 if that holds X, else in float64. X may be a memory map larger than memory: it is
+    then read block by block. Any other X is copied once.
+    """
+
+    name = "udh-dnn"
+    _not_saved = ("callback",)
+
+    def __init__(
+        self,
+        n_bits: int = 32,
+        *,
+        hidden_units: str | Sequence[int] = "auto",
+        lambda1: float = 1e-5,
+        lambda2: float = 5e-2,
+        lambda3: float = 1e-2,
+        lambda4: float = 1e-6,
+        max_iter: int = 10,
+        lbfgs_iter: int = 100,
+        sweeps: int = 10,
+        decoder: str = "exact",
+        init: str = "eigen",
+        scale: float | str | None = 50.0,
+        validation: int | None = None,
+        random_state: Any = None,
+        show_progress: bool | None = None,
+        callback: Callable[[UDHDNN, dict[str, Any]], object] | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.hidden_units = hidden_units
+        self.lambda1 = lambda1
+        self.lambda2 = lambda2
+        self.lambda3 = lambda3
+        self.lambda4 = lambda4
+        self.max_iter = max_iter
+        self.lbfgs_iter = lbfgs_iter
+        self.sweeps = sweeps
+        self.decoder = decoder
+        self.init = init
+        self.scale = scale
+        self.validation = validation
+        self.random_state = random_state
+        self.show_progress = show_progress
+        self.callback = callback
+
+    def _check_parameters(self, n_features: int) -> None:
+        super()._check_parameters(n_features)
+        if self.n_bits > n_features:
+            raise ValueError(
+                f"n_bits must be between 1 and the number of features for UDH-DNN, whose codes start from ITQ's "
+                f"(n_features={n_features}); got {self.n_bits}."
+            )
+        if not isinstance(self.hidden_units, (list, tuple)) and self.hidden_units != "auto":
+            raise ValueError(f"hidden_units must be 'auto' or a list of whole numbers; got {self.hidden_units!r}.")
+        for units in self._hidden(n_features, self.n_bits):
+            check_count("hidden_units", units)
+            if self.init == "itq" and units < self.n_bits:
+                raise ValueError(
+                    f"hidden_units must be at least n_bits ({self.n_bits}) for init='itq', which takes a unit for each "
+                    f"bit; got {units}."
+                )
+        for number in range(1, 5):
+            check_weight(f"lambda{number}", getattr(self, f"lambda{number}"))
+        for name in ("max_iter", "lbfgs_iter", "sweeps"):
+            check_count(name, getattr(self, name))
+        if self.validation is not None:
+            check_count("validation", self.validation)
+        check_choice("decoder", self.decoder, ("exact", "lbfgs"))
+        check_choice("init", self.init, STARTS)
+        if isinstance(self.scale, str):
+            check_choice("scale", self.scale, ("range",))
+        elif self.scale is not None:
+            check_weight("scale", self.scale, zero=False)
+        check_flag("show_progress", self.show_progress, None)
+        if self.callback is not None and not callable(self.callback):
+            raise ValueError(f"callback must be a function or None; got {self.callback!r}.")
+
+    def _hidden(self, n_features: int, n_bits: int) -> Sequence[int]:
+        return auto_units(n_bits, n_features) if isinstance(self.hidden_units, str) else self.hidden_units
+
+    def _sizes(self, n_features: int, n_bits: int) -> tuple[int, ...]:
+        """Units of all layers of the encoder, D to L."""
+        return (n_features, *(int(units) for units in self._hidden(n_features, n_bits)), n_bits)
+
+    def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
+        sizes = self._sizes(n_features, n_bits)
+        state: dict[str, tuple[int, ...]] = {"offset_": (n_features,), "scale_": ()}
+        for i, (s, t) in enumerate(pairwise(sizes), 1):
+            state |= {f"W{i}_": (s, t), f"c{i}_": (t,)}
+        return state
+
+    def _project(self, X: Array) -> Array:
+        sizes = self._sizes(self.n_features_in_, self.n_bits_)
+        (W, c), *others = [Layer(getattr(self, f"W{i}_"), getattr(self, f"c{i}_")) for i in range(1, len(sizes))]
+        layers = fold([Layer(W / self.scale_, c), *others], compute_type(X.dtype))
+        return outputs_of(layers, centred(X, self.offset_))
+
+    def _fit(self, X: Array, y: Array | None) -> None:
+        self.n_bits_ = int(self.n_bits)
+        self.history_: list[dict[str, Any]] = []
+        rng = np.random.default_rng(self.random_state)
+        clock = time.perf_counter()
+        budget = (self.max_iter + 1) * self.lbfgs_iter
+        with (
+            thread_map() as threads,
+            progress_bar("UDH-DNN", budget, unit="L-BFGS iterations", show=self.show_progress) as advance,
+        ):
+            training = self._start(X, rng, threads)
+            early = EarlyStop(X, int(self.validation), rng) if self.validation else None
+            for t in range(self.max_iter + 1):
+                flips = training.code_step(self.sweeps) if t else training.B.size
+                minimum = training.network_step(self.lbfgs_iter, advance)
+                self._keep(training)
+                seconds, clock = time.perf_counter() - clock, time.perf_counter()
+                record = {
+                    "iteration": t,
+                    "objective": sum(minimum.terms.values()),
+                    **minimum.terms,
+                    "flips": flips,
+                    "evaluations": minimum.evaluations,
+                    "seconds": seconds,
+                }
+                self.history_.append(record)
+                stop = early is not None and early.reached(self, record)
+                if self.callback is not None:
+                    stop |= self.callback(self, record) is True
+                if stop or not flips:
+                    break
+        if early is not None:
+            early.restore(self)
+        self.n_iter_ = t
+        self.converged_ = bool(flips <= _SETTLED * training.B.size)
+        if not self.converged_ and not stop:
+            warnings.warn(
+                f"UDH-DNN has not settled: {flips / training.B.size:.1%} of the bits changed in the last of its "
+                f"{self.max_iter} iterations (max_iter).",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _start(self, X: Array, rng: np.random.Generator, threads: ThreadMap) -> _Training:
+        """The scale, the codes by ITQ and the network before its first step."""
+        mean, covariance = mean_and_covariance(X)
+        if self.scale == "range":
+            self.offset_ = X.min(axis=0).astype(np.float64)
+            self.scale_ = np.array(float(X.max()) - self.offset_.min())
+        else:
+            self.offset_ = mean
+            variance = float(np.trace(covariance))
+            self.scale_ = np.array(1.0 if self.scale is None else np.sqrt(variance / float(self.scale)))
+        if not self.scale_ > 0:  # all samples are equal
+            self.scale_ = np.array(1.0)
+        rows = Rows(X, self.offset_, float(self.scale_), threads)
+        itq = ITQ(self.n_bits_, random_state=rng, show_progress=False).fit(X)
+        B = np.empty((len(X), self.n_bits_), dtype=np.int8)
+        for block in row_blocks(X):
+            B[block] = signs_of(itq.decision_function(X[block]))
+        lambdas = Lambdas(*(float(x) for x in (self.lambda1, self.lambda2, self.lambda3, self.lambda4)))
+        sizes = self._sizes(X.shape[1], self.n_bits_)
+        covariance /= float(self.scale_) ** 2
+        if self.init == "itq":
+            penalty = lambdas.weights / lambdas.quantization if lambdas.quantization else 0.0
+            layers = itq_layers(rows, sizes, rng, covariance, itq.components_, B, penalty)
+        else:
+            layers = eigen_layers(rows, sizes, rng, covariance, centred=self.init == "eigen")
+        return _Training(rows, layers, B, lambdas, exact=self.decoder == "exact")
+
+    def _keep(self, training: _Training) -> None:
+        for i, layer in enumerate(training.layers, 1):
+            setattr(self, f"W{i}_", layer.W.copy())
+            setattr(self, f"c{i}_", layer.c.copy())
+        self.decoder_, self.decoder_offset_ = (part.copy() for part in training.decoder)
+
+
+class _Training:
+    """The variables of J, and the two steps that lower it in turn."""
+
+    def __init__(self, rows: Rows, layers: Sequence[Layer], B: Codes, lambdas: Lambdas, *, exact: bool) -> None:
+        self.rows, self.B, self.lambdas, self.exact = rows, B, lambdas, exact
+        D, L = rows.shape[1], B.shape[1]
+        self.sizes = (D, *(len(layer.c) for layer in layers))
+        self.network = Network(rows, self.sizes)
+        self.theta = flatten(layers)
+        # The paper's start: the identity, cut to L × D.
+        self.decoder = Layer(np.eye(L, D), np.zeros(D))
+        self.sums = DecoderSums(*rows.total(lambda block, X: decoder_sums(X, B[block].astype(X.dtype))))
+
+    @property
+    def layers(self) -> list[Layer]:
+        return layers_of(self.theta, self.sizes)
+
+    def code_step(self, sweeps: int) -> int:
+        """The B step; gives the number of bits that it changed."""
+        W, c = self.decoder
+        dtype = self.rows.dtype
+        l2 = dtype(self.lambdas.quantization)
+        G, Wt, shift = W @ W.T, np.ascontiguousarray(W.T, dtype=dtype), (W @ c).astype(dtype)
+        layers = fold(self.layers, dtype)
+
+        def step(block: slice, X: Array) -> tuple[Any, ...]:
+            # Q = (X − 1 c_d) W_dᵀ + λ₂ H
+            Q = outputs_of(layers, X)
+            Q *= l2
+            Q += X @ Wt
+            Q -= shift
+            B = self.B[block]
+            flips = descend(Q, G, B, sweeps)
+            return (flips, *decoder_sums(X, B.astype(dtype)))
+
+        flips, *sums = self.rows.total(step)
+        self.sums = DecoderSums(*sums)
+        return int(flips)
+
+    def network_step(self, max_iter: int, advance: Callable[[float], None]) -> Minimum:
+        """The (W, c) step: J at its end."""
+        n = len(self.theta)
+        if self.exact:
+            self.decoder = Layer(*self.sums.solve(self.lambdas.weights))
+            minimum = minimise(self.objective, self.theta, max_iter, advance)
+        else:
+            minimum = minimise(self.objective, np.append(self.theta, flatten([self.decoder])), max_iter, advance)
+            (self.decoder,) = layers_of(minimum.theta[n:], self.decoder.W.shape)
+        self.theta = minimum.theta[:n]
+        return minimum
+
+    def objective(self, theta: Floats) -> tuple[dict[str, float], Floats]:
+        """The five terms of J and its gradient; ``theta`` is the encoder's, and the decoder's if it is not held."""
+        m, l1, n = len(self.rows), self.lambdas.weights, len(self.theta)
+        (decoder,) = [self.decoder] if self.exact else layers_of(theta[n:], self.decoder.W.shape)
+        reconstruction, dW, dc = self.sums.loss(*decoder)
+        terms, gradient = self.network(theta[:n], lambda sums: encoder_terms(sums, m, self.lambdas), self.B)
+        square = float(np.sum(decoder.W**2))
+        for (W, _), (slope, _) in zip(layers_of(theta[:n], self.sizes), layers_of(gradient, self.sizes), strict=True):
+            slope += l1 * W
+            square += float(np.sum(W**2))
+        terms = {"reconstruction": reconstruction, "weights": l1 / 2 * square, **terms}
+        if self.exact:
+            return terms, gradient
+        return terms, np.concatenate([gradient, (dW + l1 * decoder.W).ravel(), dc])

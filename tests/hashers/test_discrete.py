@@ -1,0 +1,104 @@
+"""Discrete coordinate descent: what it promises, and how close it comes to the best of all codes."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+
+from hashlearn import ITQ
+from hashlearn.codes import signs_of
+from hashlearn.hashers._discrete import descend
+
+
+def objective(Q, G, B):
+    """bᵀ G b − 2 qᵀ b of each row."""
+    B = B.astype(np.float64)
+    return np.einsum("ij,jk,ik->i", B, G, B) - 2 * (Q * B).sum(axis=1)
+
+
+def problem(rng, n, L, D=7):
+    W = rng.standard_normal((L, D))
+    return rng.standard_normal((n, L)) * 2, W @ W.T, np.where(rng.random((n, L)) < 0.5, -1, 1).astype(np.int8)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 40), st.integers(1, 20), st.integers(1, 12))
+def test_no_sweep_raises_the_objective(seed, n, L, sweeps):
+    Q, G, B = problem(np.random.default_rng(seed), n, L)
+    last = objective(Q, G, B)
+    for _ in range(sweeps):
+        before = B.copy()
+        flips = descend(Q, G, B, 1)
+        assert flips == (before != B).sum()
+        assert set(np.unique(B)) <= {-1, 1}
+        now = objective(Q, G, B)
+        assert (now <= last + 1e-9).all()
+        last = now
+
+
+@given(st.integers(0, 10_000), st.integers(1, 30), st.integers(1, 16))
+def test_in_the_end_no_single_flip_helps(seed, n, L):
+    Q, G, B = problem(np.random.default_rng(seed), n, L)
+    descend(Q, G, B, 1000)
+    found = objective(Q, G, B)
+    for k in range(L):
+        flipped = B.copy()
+        flipped[:, k] *= -1
+        assert (objective(Q, G, flipped) >= found - 1e-9).all()
+    assert descend(Q, G, B, 1000) == 0
+
+
+def test_many_sweeps_at_once_are_the_same_as_one_after_the_other():
+    Q, G, B = problem(np.random.default_rng(1), 200, 12)
+    other = B.copy()
+    descend(Q, G, B, 3)
+    for _ in range(3):
+        descend(Q, G, other, 1)
+    np.testing.assert_array_equal(B, other)
+    more = B.copy()
+    assert descend(Q, G, more, 50) > 0, "three sweeps are not enough here, so that the limit is felt"
+
+
+def test_close_to_the_best_of_all_codes():
+    """Brute force over 2^8 codes, in the B step of real data: digits, codes by ITQ and their best decoder."""
+    X = load_digits().data
+    X = X - X.mean(axis=0)
+    H = ITQ(8, random_state=0).fit(X).decision_function(X)
+    B = signs_of(H).astype(np.int8)
+    W, *_ = np.linalg.lstsq(B.astype(np.float64), X, rcond=None)
+    Q, G = X @ W.T + 0.05 * H, W @ W.T
+    everything = np.array(list(product([-1, 1], repeat=8)))
+    values = np.einsum("cj,jk,ck->c", everything, G, everything) - 2 * Q @ everything.T
+    best = values.min(axis=1)
+    start = objective(Q, G, B) - best
+    descend(Q, G, B, 100)
+    missed = objective(Q, G, B) - best
+    assert missed.min() > -1e-6
+    assert (missed <= 1e-6).mean() > 0.95, "the very best code for most samples"
+    assert missed.sum() < 0.1 * start.sum(), "and most of the way to it for all"
+
+
+def test_hand_computed():
+    # Two bits that repel each other (G₀₁ = 3) and both want to be +1: the first, set first, gives way.
+    G = np.array([[1.0, 3.0], [3.0, 1.0]])
+    B = np.array([[1, 1]], dtype=np.int8)
+    # bit 0: sgn(1 − 3·1) = −1; bit 1: sgn(2 + 3) = +1; then bit 0 stays: sgn(1 − 3) = −1.
+    assert descend(np.array([[1.0, 2.0]]), G, B, 10) == 1
+    assert B.tolist() == [[-1, 1]]
+
+
+def test_zero_counts_as_plus():
+    B = np.full((1, 3), -1, dtype=np.int8)
+    assert descend(np.array([[0.0, -0.0, 0.0]]), np.eye(3), B, 10) == 3
+    assert B.tolist() == [[1, 1, 1]]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_type_of_the_products(dtype):
+    Q, G, B = problem(np.random.default_rng(5), 300, 10)
+    double = B.copy()
+    descend(Q, G, double, 20)
+    descend(Q.astype(dtype), G, B, 20)
+    assert (double == B).mean() > 0.999

@@ -1,0 +1,451 @@
+"""UDH-DNN: against the paper's algorithm word for word, and what its steps promise."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import Ridge
+
+import hashlearn
+from hashlearn import ITQ, UDHDNN
+from hashlearn.codes import signs_of
+from hashlearn.hashers._decoder import decoder_sums
+from hashlearn.hashers._network import flatten, layers_of
+from hashlearn.hashers._rows import Rows
+from hashlearn.hashers._start import eigen_layers, itq_layers
+from hashlearn.hashers.udh_dnn import Lambdas, _Training, auto_units
+from reference import udh_dnn as reference
+
+LAMBDAS = Lambdas(1e-5, 5e-2, 1e-2, 1e-6)
+TERMS = ("reconstruction", "weights", "quantization", "independence", "balance")
+unsettled = pytest.mark.filterwarnings("ignore:.*has not settled:sklearn.exceptions.ConvergenceWarning")
+
+
+def in_order(function, items):
+    return [function(item) for item in items]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_digits().data
+
+
+def training(digits, *, lambdas=LAMBDAS, exact=True, units=(20, 10), L=6, m=200, dtype=np.float64, init="eigen"):
+    X = digits[:m]
+    X = (X - X.mean(axis=0)).astype(dtype) / 5
+    itq = ITQ(L, random_state=0).fit(X)
+    B = signs_of(itq.decision_function(X)).astype(np.int8)
+    rows = Rows(X, np.zeros(64), 1.0, in_order)
+    rng, covariance = np.random.default_rng(0), np.cov(X.T, bias=True)
+    sizes = (64, *units, L)
+    if init == "itq":
+        layers = itq_layers(rows, sizes, rng, covariance, itq.components_, B, lambdas.weights / lambdas.quantization)
+    else:
+        layers = eigen_layers(rows, sizes, rng, covariance)
+    return X, _Training(rows, layers, B, lambdas, exact=exact)
+
+
+def as_columns(found):
+    """W and c as the paper writes them."""
+    layers = [*found.layers, found.decoder]
+    return [layer.W.T for layer in layers], [layer.c[:, None] for layer in layers]
+
+
+# Lambdas of about equal weight too, so that an error in any term is seen.
+@pytest.mark.parametrize("lambdas", [LAMBDAS, Lambdas(0.1, 0.5, 0.3, 0.02)])
+def test_gradient_of_every_parameter_group(digits, lambdas):
+    X, found = training(digits, lambdas=lambdas, exact=False, m=60, units=(8, 7))
+    rng = np.random.default_rng(0)
+    theta = np.append(found.theta, flatten([found.decoder]))
+    theta = theta + 0.3 * rng.standard_normal(len(theta))
+    n, sizes = len(found.theta), (64, 8, 7, 6)
+    terms, gradient = found.objective(theta)
+    layers = [*layers_of(theta[:n], sizes), *layers_of(theta[n:], (6, 64))]
+    W, c = [layer.W.T for layer in layers], [layer.c[:, None] for layer in layers]
+    B = found.B.T.astype(float)
+
+    # The terms and the paper's own formulas for the gradient.
+    expected = reference.terms(X.T, B, W, c, lambdas)
+    assert {name: pytest.approx(terms[name], rel=1e-10) for name in TERMS} == expected
+    dW, dc = reference.gradient(X.T, B, W, c, lambdas)
+    flat = np.concatenate([part for w, b in zip(dW, dc, strict=True) for part in (w.T.ravel(), b.ravel())])
+    np.testing.assert_allclose(gradient, flat, rtol=1e-8, atol=1e-10)
+
+    # Central differences: W and c of each of the four layers.
+    start = 0
+    for layer in layers:
+        for part in layer:
+            for i in rng.choice(part.size, min(part.size, 6), replace=False) + start:
+                step = np.zeros(len(theta))
+                step[i] = 1e-5
+                up, down = (sum(found.objective(theta + sign * step)[0].values()) for sign in (1, -1))
+                assert gradient[i] == pytest.approx((up - down) / 2e-5, rel=1e-4, abs=1e-8)
+            start += part.size
+    assert start == len(theta)
+
+
+def test_with_the_decoder_held_the_gradient_is_the_encoders(digits):
+    _, joint = training(digits, exact=False)
+    _, held = training(digits, exact=True)
+    held.decoder = joint.decoder
+    terms, gradient = held.objective(held.theta)
+    all_terms, all_gradient = joint.objective(np.append(joint.theta, flatten([joint.decoder])))
+    assert terms == all_terms
+    np.testing.assert_array_equal(gradient, all_gradient[: len(gradient)])
+
+
+@unsettled
+def test_same_codes_as_algorithm_1_word_for_word(digits):
+    X = digits[:150]
+    hasher = UDHDNN(
+        6, hidden_units=(20, 10), max_iter=3, lbfgs_iter=15, sweeps=4, decoder="lbfgs", scale=50, random_state=0
+    )
+    hasher.fit(X)
+    V = (X - X.mean(axis=0)) / np.sqrt(X.var(axis=0).sum() / 50)
+    B = signs_of(ITQ(6, random_state=np.random.default_rng(0)).fit(X).decision_function(X)).T.astype(float)
+    B, W, c, history = reference.algorithm_1(V.T, B, (20, 10, 6), LAMBDAS, 3, 15, 4)
+    assert len(hasher.history_) == len(history) == 4
+    for record, terms in zip(hasher.history_, history, strict=True):
+        assert {name: pytest.approx(record[name], rel=1e-5) for name in TERMS} == terms
+    codes = reference.sgn(reference.encode(V.T, W, c)[-1]).T > 0
+    np.testing.assert_array_equal(hasher.transform(X), codes)
+
+
+def test_b_step_never_raises_j_and_no_flip_helps_after_it(digits):
+    X, found = training(digits)
+    found.network_step(20, lambda _: None)
+    W, c = as_columns(found)
+
+    def value():
+        return sum(reference.terms(X.T, found.B.T.astype(float), W, c, LAMBDAS).values())
+
+    before, last = found.B.copy(), value()
+    flips = found.code_step(100)
+    assert flips == (before != found.B).sum() > 0
+    assert value() < last
+    expected = reference.codes_step(X.T, before.T.astype(float), W, c, LAMBDAS, 100)
+    np.testing.assert_array_equal(found.B.T, expected)
+    best = value()
+    for i in range(0, 200, 7):
+        for k in range(6):
+            found.B[i, k] *= -1
+            assert value() >= best - 1e-12
+            found.B[i, k] *= -1
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("init", ["eigen", "itq"])
+def test_no_step_raises_the_objective(digits, exact, init):
+    _, found = training(digits, exact=exact, init=init)
+    last = np.inf
+    for t in range(6):
+        if t:
+            found.code_step(5)
+            theta = found.theta if exact else np.append(found.theta, flatten([found.decoder]))
+            after_codes = sum(found.objective(theta)[0].values())
+            assert after_codes <= last * (1 + 1e-9)
+            last = after_codes
+        after = sum(found.network_step(15, lambda _: None).terms.values())
+        assert after <= last * (1 + 1e-9)
+        last = after
+
+
+def test_the_exact_decoder_is_ridge_regression_and_no_worse_than_lbfgs(digits):
+    rng = np.random.default_rng(0)
+    X = digits[:300] + 3
+    B = np.where(rng.random((300, 9)) < 0.3, -1.0, 1.0)
+    sums = decoder_sums(X, B)
+    for l1 in (1e-5, 0.7):
+        W, c = sums.solve(l1)
+        ridge = Ridge(alpha=300 * l1).fit(B, X)
+        np.testing.assert_allclose(W, ridge.coef_.T, atol=1e-7)
+        np.testing.assert_allclose(c, ridge.intercept_, atol=1e-7)
+        loss, dW, dc = sums.loss(W, c)
+        assert loss == pytest.approx(np.sum((X - B @ W - c) ** 2) / 600, rel=1e-10)
+        np.testing.assert_allclose(dW + l1 * W, 0, atol=1e-8)
+        np.testing.assert_allclose(dc, 0, atol=1e-8)
+
+
+def test_a_bit_that_never_varies_does_not_break_the_decoder(digits):
+    B = np.ones((100, 3))
+    B[:50, 0] = -1
+    W, c = decoder_sums(digits[:100], B).solve(1e-5)
+    assert np.isfinite(W).all()
+    np.testing.assert_allclose(W[1:], 0, atol=1e-6)
+    np.testing.assert_allclose(digits[50:100].mean(axis=0), W[0] + c, atol=1e-3)
+
+
+@unsettled
+def test_the_two_decoders_have_the_same_minimum(digits):
+    _, exact = training(digits)
+    _, joint = training(digits, exact=False)
+    reached = exact.network_step(1, lambda _: None).terms, joint.network_step(400, lambda _: None).terms
+    assert reached[1]["reconstruction"] == pytest.approx(reached[0]["reconstruction"], rel=1e-3)
+    assert reached[0]["reconstruction"] <= reached[1]["reconstruction"] + 1e-3
+
+
+def test_float32_and_float64_agree_at_the_same_point(digits):
+    (_, single), (_, double) = (training(digits, m=1500, dtype=dtype) for dtype in (np.float32, np.float64))
+    single.B[...] = double.B
+    (terms, gradient), (expected, slope) = (found.objective(double.theta) for found in (single, double))
+    assert {name: pytest.approx(terms[name], rel=1e-5) for name in TERMS} == expected
+    assert np.linalg.norm(gradient - slope) < 1e-5 * np.linalg.norm(slope)
+
+
+@unsettled
+@pytest.mark.parametrize("seed", range(3))
+def test_float32_and_float64_runs_agree_in_the_objective(seed, digits):
+    """Their paths part after some hundred steps, where a bit tips the other way, and still end equally low."""
+    single, double = (
+        UDHDNN(8, max_iter=4, random_state=seed).fit(digits.astype(dtype)).history_[-1]["objective"]
+        for dtype in (np.float32, np.float64)
+    )
+    assert single == pytest.approx(double, rel=1e-4)
+
+
+@unsettled
+def test_history_is_what_the_model_has(digits):
+    X = digits[:300]
+    seen = []
+    hasher = UDHDNN(
+        8, max_iter=3, lbfgs_iter=10, random_state=0, callback=lambda hasher, record: seen.append(hasher.encode(X))
+    ).fit(X)
+    history = hasher.history_
+    assert [record["iteration"] for record in history] == [0, 1, 2, 3]
+    assert hasher.n_iter_ == 3
+    np.testing.assert_array_equal(seen[-1], hasher.encode(X))
+    assert (seen[0] != seen[-1]).any()
+    for record in history:
+        assert record["objective"] == pytest.approx(sum(record[name] for name in TERMS))
+        assert record["evaluations"] >= 10
+        assert record["seconds"] > 0
+    assert history[0]["flips"] == 300 * 8
+    assert 0 < history[1]["flips"] < 300 * 8 * 0.5
+    objectives = [record["objective"] for record in history]
+    assert objectives == sorted(objectives, reverse=True)
+    # Of the learned arrays themselves; the mean of quantization and independence is that of the outputs.
+    H = hasher.decision_function(X)
+    L = 8
+    assert history[-1]["independence"] == pytest.approx(
+        1e-2 / 2 * np.linalg.norm(H.T @ H / 300 - np.eye(L)) ** 2, rel=1e-6
+    )
+    weights = sum(np.sum(w**2) for w in (hasher.W1_, hasher.W2_, hasher.W3_, hasher.decoder_))
+    assert history[-1]["weights"] == pytest.approx(1e-5 / 2 * weights)
+    assert hasher.decoder_.shape == (8, 64)
+    assert hasher.decoder_offset_.shape == (64,)
+
+
+@pytest.mark.parametrize(
+    ("n_bits", "n_features", "units"),
+    [
+        (8, 784, (90, 20)),
+        (16, 784, (90, 30)),
+        (32, 320, (120, 50)),
+        (64, 784, (160, 110)),
+        (8, 128, (90, 20)),
+        (16, 128, (90, 30)),
+        (32, 128, (100, 50)),
+        (64, 128, (100, 80)),
+        (24, 784, (105, 40)),  # half way
+        (48, 784, (140, 80)),
+        (4, 784, (90, 20)),
+        (128, 784, (240, 230)),  # on the line from 32 to 64 bits
+        (32, 64, (64, 50)),  # no more units than features
+        (60, 64, (64, 64)),
+        (2, 2, (2, 2)),
+    ],
+)
+def test_units_of_the_papers_tables_and_between(n_bits, n_features, units):
+    assert auto_units(n_bits, n_features) == units
+
+
+@unsettled
+@pytest.mark.parametrize("units", [(), (10,), (30, 20, 10), [100, 80]])
+def test_any_number_of_layers(units, digits):
+    """None is a linear hash function; more units than features start with random weights beyond the eigenvectors."""
+    hasher = UDHDNN(8, hidden_units=units, max_iter=2, lbfgs_iter=20, random_state=0).fit(digits)
+    assert hasher.history_[-1]["objective"] < hasher.history_[0]["objective"]
+    assert hasher.encode(digits).shape == (1797, 1)
+    with pytest.raises(AttributeError):
+        getattr(hasher, f"W{len(units) + 2}_")
+
+
+@unsettled
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hidden_units": (30, 20)},
+        {"lambda1": 1e-2},
+        {"lambda2": 1.0},
+        {"lambda3": 1.0},
+        {"lambda4": 1.0},
+        {"max_iter": 3},
+        {"lbfgs_iter": 11},
+        {"sweeps": 1},
+        {"decoder": "lbfgs"},
+        {"init": "itq"},
+        {"init": "second-moment"},
+        {"scale": 5.0},
+        {"scale": None},
+        {"scale": "range"},
+    ],
+)
+def test_every_option_changes_something(change, digits):
+    base = {"max_iter": 2, "lbfgs_iter": 10, "random_state": 0}
+    plain = UDHDNN(8, **base).fit(digits).decision_function(digits)
+    other = UDHDNN(8, **{**base, **change}).fit(digits).decision_function(digits)
+    assert not np.allclose(plain, other)
+
+
+def test_scales(digits):
+    X = digits.astype(np.float32) * 3 + 100
+    short = {"max_iter": 1, "lbfgs_iter": 1, "random_state": 0}
+    with pytest.warns(ConvergenceWarning):
+        fixed, plain, ranged = (UDHDNN(4, scale=scale, **short).fit(X) for scale in (7.0, None, "range"))
+    np.testing.assert_allclose(fixed.offset_, X.mean(axis=0), rtol=1e-6)
+    V = (X - fixed.offset_) / fixed.scale_
+    assert V.var(axis=0).sum() == pytest.approx(7, rel=1e-5)
+    assert plain.scale_ == 1
+    np.testing.assert_array_equal(ranged.offset_, X.min(axis=0))
+    V = (X - ranged.offset_) / ranged.scale_
+    assert V.min() == 0
+    assert V.max() == pytest.approx(1)
+
+
+@unsettled
+def test_scale_and_offset_of_the_data_do_not_matter(digits):
+    short = {"max_iter": 2, "lbfgs_iter": 10, "random_state": 0}
+    a = UDHDNN(8, **short).fit(digits).transform(digits)
+    b = UDHDNN(8, **short).fit(digits * 1000 - 5).transform(digits * 1000 - 5)
+    assert (a == b).mean() > 0.999
+
+
+def test_start_from_itq_gives_nearly_itqs_codes(digits):
+    X, found = training(digits, m=1000, init="itq")
+    H = ITQ(6, random_state=0).fit(X).decision_function(X)
+    from hashlearn.hashers._network import fold, outputs_of
+
+    outputs = outputs_of(fold(found.layers, np.float64), X)
+    assert ((outputs >= 0) == (H >= 0)).mean() > 0.97
+    _, paper = training(digits, m=1000)
+    assert sum(found.objective(found.theta)[0].values()) < sum(paper.objective(paper.theta)[0].values())
+
+
+@unsettled
+def test_early_stop_keeps_the_best_iteration(digits):
+    encoded = []
+    hasher = UDHDNN(
+        16,
+        max_iter=10,
+        lbfgs_iter=30,
+        validation=200,
+        random_state=0,
+        callback=lambda hasher, record: encoded.append(hasher.encode(digits)),
+    ).fit(digits)
+    scores = [record["validation_map"] for record in hasher.history_]
+    assert all(a < b for a, b in pairwise(scores[:-1]))
+    best = int(np.argmax(scores))
+    np.testing.assert_array_equal(hasher.encode(digits), encoded[best])
+    if len(scores) < 11:
+        assert scores[-1] <= scores[-2]
+        assert best == len(scores) - 2
+    assert hasher.n_iter_ == len(scores) - 1
+    assert len(hasher.history_) == len(scores)
+
+
+@unsettled
+def test_callback_ends_training(digits):
+    hasher = UDHDNN(
+        8, max_iter=9, lbfgs_iter=5, random_state=0, callback=lambda hasher, record: record["iteration"] == 2
+    ).fit(digits)
+    assert hasher.n_iter_ == 2
+
+
+def test_it_says_if_it_has_not_settled(digits):
+    with pytest.warns(ConvergenceWarning, match=r"UDH-DNN has not settled: \d+\.\d% of the bits changed"):
+        hasher = UDHDNN(8, max_iter=1, lbfgs_iter=3, random_state=0).fit(digits)
+    assert not hasher.converged_
+
+
+def test_it_stops_when_no_bit_changes(digits):
+    hasher = UDHDNN(2, max_iter=100, lbfgs_iter=50, lambda2=10.0, random_state=0).fit(digits[:200])
+    assert hasher.n_iter_ < 100
+    assert hasher.history_[-1]["flips"] == 0
+    assert hasher.converged_
+
+
+@unsettled
+def test_a_model_trained_with_a_callback_can_be_saved(digits, tmp_path):
+    hasher = UDHDNN(8, hidden_units=(30, 20), max_iter=1, lbfgs_iter=3, random_state=0, callback=lambda *_: None).fit(
+        digits
+    )
+    hasher.save(tmp_path / "model")
+    loaded = hashlearn.load(tmp_path / "model")
+    assert loaded.callback is None
+    assert list(loaded.hidden_units) == [30, 20]
+    np.testing.assert_array_equal(loaded.encode(digits), hasher.encode(digits))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"n_bits": 65}, "n_bits must be between 1 and the number of features for UDH-DNN.*n_features=64"),
+        ({"hidden_units": "many"}, "hidden_units must be 'auto' or a list of whole numbers; got 'many'"),
+        ({"hidden_units": 30}, "hidden_units must be 'auto' or a list"),
+        ({"hidden_units": (30, 0)}, "hidden_units must be a whole number of at least 1; got 0"),
+        ({"hidden_units": (30, 5), "init": "itq"}, r"hidden_units must be at least n_bits \(8\) for init='itq'"),
+        ({"lambda1": -1}, "lambda1 must be a number of at least 0; got -1"),
+        ({"lambda2": np.nan}, "lambda2 must be a number of at least 0; got nan"),
+        ({"lambda3": "1"}, "lambda3 must be a number"),
+        ({"lambda4": True}, "lambda4 must be a number"),
+        ({"max_iter": 0}, "max_iter must be a whole number of at least 1"),
+        ({"lbfgs_iter": 2.5}, "lbfgs_iter must be a whole number"),
+        ({"sweeps": 0}, "sweeps must be a whole number of at least 1"),
+        ({"decoder": "adam"}, "decoder must be 'exact' or 'lbfgs'; got 'adam'"),
+        ({"init": "random"}, "init must be 'eigen' or 'second-moment' or 'itq'; got 'random'"),
+        ({"scale": 0}, "scale must be a number above 0; got 0"),
+        ({"scale": "unit"}, "scale must be 'range'; got 'unit'"),
+        ({"scale": [1]}, "scale must be a number above 0"),
+        ({"validation": 0}, "validation must be a whole number of at least 1"),
+        ({"validation": 1797}, r"validation must be below the number of samples \(1797\)"),
+        ({"show_progress": 3}, "show_progress must be"),
+        ({"callback": 3}, "callback must be a function or None; got 3"),
+    ],
+)
+def test_bad_parameters(parameters, words, digits):
+    with pytest.raises(ValueError, match=words):
+        UDHDNN(**{"n_bits": 8, **parameters}).fit(digits)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("init", ["eigen", "itq"])
+def test_degenerate_data(init):
+    same = np.ones((20, 5))
+    assert UDHDNN(2, init=init, random_state=0).fit(same).encode(same).shape == (20, 1)
+    two = np.repeat(np.eye(5)[:2], 10, axis=0)
+    codes = UDHDNN(1, init=init, random_state=0).fit(two).transform(two).ravel()
+    assert set(codes[:10]) != set(codes[10:]), "two points, one bit"
+
+
+def test_better_neighbours_than_itq_on_digits(digits):
+    from hashlearn.evaluation import Truth, euclidean_neighbours, evaluate
+
+    queries, database = digits[:400], digits[400:]
+    truth = Truth.neighbours(euclidean_neighbours(queries, database, 20))
+
+    def score(hasher):
+        hasher.fit(database)
+        return evaluate(hasher.encode(queries), hasher.encode(database), truth, n_bits=16).map
+
+    itq = np.mean([score(ITQ(16, random_state=seed)) for seed in range(3)])
+    ours = np.mean([score(UDHDNN(16, random_state=seed)) for seed in range(3)])
+    assert ours > itq
+
+
+@unsettled
+def test_progress_bar_is_shown_if_asked_for(digits, capsys):
+    for show in (True, False):
+        UDHDNN(4, max_iter=1, lbfgs_iter=3, random_state=0, show_progress=show).fit(digits[:100])
+        assert ("L-BFGS iterations" in capsys.readouterr().err) is show
