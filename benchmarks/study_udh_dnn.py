@@ -3,8 +3,8 @@
     python benchmarks/study_udh_dnn.py [--only DATA ...] [--json docs/results/udh-dnn-study.json]
 
 1,000 samples of the training data are queries, the others are trained on and searched: 50 Euclidean neighbours, or
-class labels for cifar10-dh (its split 0). No test query is seen. Every outer iteration is judged. A run that the file holds
-already is not repeated, so that the study can be stopped and taken up again.
+class labels for cifar10-dh (its split 0). No test query is seen. Every outer iteration is judged. A run that the file
+holds already is not repeated, so that the study can be stopped and taken up again.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ from hashlearn.evaluation import Protocol, Truth, euclidean_neighbours, evaluate
 N_QUERIES, N_BITS = 1000, 32
 PROTOCOL = Protocol(radii=(2, 3, 4))
 
-FULL: list[dict[str, Any]] = [
-    *({"init": "eigen", "scale": scale, "lbfgs_iter": 100} for scale in (50, None, 5, "range", 500)),
+SCALES: list[dict[str, Any]] = [
+    *({"init": "eigen", "scale": scale, "lbfgs_iter": 100} for scale in (5, 15, 2, 50, None, "range", 500)),
     *({"init": "itq", "scale": scale, "lbfgs_iter": 30} for scale in (50, 5, None)),
-    *({"init": "eigen", "scale": 50, "lbfgs_iter": n} for n in (50, 200)),
-    {"init": "itq", "scale": 50, "lbfgs_iter": 100},
-    *({"init": "itq", "scale": 50, "lbfgs_iter": 30, "sweeps": n} for n in (1, 3)),
-    {"init": "eigen", "scale": 50, "lbfgs_iter": 100, "decoder": "lbfgs"},
-    {"init": "second-moment", "scale": 50, "lbfgs_iter": 100},
 ]
-PLANS = {"cifar10": FULL, "cifar10-dh": FULL[:8], "mnist": FULL[:8]}
+OTHERS: list[dict[str, Any]] = [
+    *({"init": "eigen", "scale": scale, "lbfgs_iter": n} for scale in (5, 50) for n in (50, 200)),
+    {"init": "itq", "scale": 50, "lbfgs_iter": 100},
+    *({"init": "eigen", "scale": 5, "lbfgs_iter": 100, "sweeps": n} for n in (1, 3)),
+    {"init": "eigen", "scale": 5, "lbfgs_iter": 100, "decoder": "lbfgs"},
+    {"init": "second-moment", "scale": 5, "lbfgs_iter": 100},
+]
+PLANS = {"cifar10": SCALES + OTHERS, "cifar10-dh": SCALES, "mnist": SCALES}
 
 
 def split(name: str) -> tuple[Any, Any, Truth]:
@@ -84,11 +86,12 @@ def run(name: str, plan: list[dict[str, Any]], rows: list[dict[str, Any]], path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=PLANS, default=list(PLANS), help="run these alone")
+    parser.add_argument("--first", type=int, help="only so many runs of each data set's plan")
     parser.add_argument("--json", type=Path, help="keep the results in this file, and take up where it ends")
     options = parser.parse_args()
     rows = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
     for name in options.only:
-        run(name, PLANS[name], rows, options.json)
+        run(name, PLANS[name][: options.first], rows, options.json)
 
 
 if __name__ == "__main__":

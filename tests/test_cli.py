@@ -106,6 +106,34 @@ def test_a_model_file_says_its_split():
     assert trained_on_text(SimpleNamespace(name="mnist"), None) == "mnist"
 
 
+def test_a_warning_is_one_line(tmp_path):
+    result = run(
+        "fit",
+        "digits",
+        "-m",
+        "udh-dnn",
+        "-b",
+        8,
+        "-o",
+        tmp_path / "m",
+        "-p",
+        "max_iter=1",
+        "-p",
+        "hidden_units=[20, 9]",
+    )
+    assert result.returncode == 0, result.stderr
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("hashlearn: warning: UDH-DNN has not settled: ")
+    assert hashlearn.load(tmp_path / "m").hidden_units == [20, 9]
+
+
+def test_what_only_python_can_give_is_no_parameter(tmp_path):
+    result = run("fit", "digits", "-m", "udh-dnn", "-o", tmp_path / "m", "-p", "callback=print")
+    assert result.returncode == 2
+    assert "-p takes name=value with one of decoder, hidden_units, init," in result.stderr
+    assert "callback" not in result.stderr.partition("got")[0]
+
+
 def test_methods_and_data_list():
     assert [m["method"] for m in json.loads(run("methods", "--json").stdout)] == list(hashlearn.METHODS)
     text = run("methods").stdout

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,6 +59,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign is no reason to fail
+    warnings.showwarning = lambda message, *_: say(f"hashlearn: warning: {' '.join(str(message).split())}")
     try:
         app()
     except (ValueError, OSError, ImportError, MemoryError) as error:
@@ -113,7 +115,7 @@ def methods(as_json: AsJson = False) -> None:
         {
             "method": name,
             "supervised": method.supervised,
-            "parameters": {key: value for key, value in method().get_params().items() if key not in OWN_OPTIONS},
+            "parameters": {key: getattr(method(), key) for key in parameter_names(method)},
             "summary": (method.__doc__ or "").strip().splitlines()[0],
         }
         for name, method in METHODS.items()
@@ -375,7 +377,7 @@ def make_hasher(method: str, bits: int, seed: int, parameters: list[str]) -> Has
 
     if method not in METHODS:
         raise ValueError(f"--method must be one of {', '.join(METHODS)}; got {method!r}.")
-    names = [name for name in METHODS[method]._get_param_names() if name not in OWN_OPTIONS]
+    names = parameter_names(METHODS[method])
     chosen: dict[str, Any] = {}
     for text in parameters:
         name, equals, value = text.partition("=")
@@ -383,6 +385,11 @@ def make_hasher(method: str, bits: int, seed: int, parameters: list[str]) -> Has
             raise ValueError(f"-p takes name=value with one of {', '.join(names)} for {method}; got {text!r}.")
         chosen[name] = parameter_value(value)
     return METHODS[method](n_bits=bits, random_state=seed, **chosen)
+
+
+def parameter_names(method: type[Hasher]) -> list[str]:
+    """What -p takes: not what has an option of its own, nor what only Python can give."""
+    return [name for name in method._get_param_names() if name not in (*OWN_OPTIONS, *method._not_saved)]
 
 
 def parameter_value(text: str) -> Any:

@@ -149,16 +149,3 @@ def test_rows_are_centred_and_scaled(dtype, tmp_path):
         np.testing.assert_allclose(block, expected[10:20], rtol=1e-5, atol=1e-5)
         (total,) = rows.total(lambda block, X: [X.sum(axis=0, dtype=np.float64)])
         np.testing.assert_allclose(total, expected.sum(axis=0), atol=1e-3)
-
-
-def test_blas_has_one_thread_inside_and_its_own_number_after():
-    from threadpoolctl import threadpool_info
-
-    def threads():
-        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
-
-    before = threads()
-    with thread_map(2) as run:
-        assert set(threads()) == {1}
-        assert run(abs, range(-3, 0)) == [3, 2, 1]
-    assert threads() == before

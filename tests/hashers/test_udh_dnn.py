@@ -1,5 +1,7 @@
 """UDH-DNN: against the paper's algorithm word for word, and what its steps promise."""
 
+import subprocess
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -449,3 +451,51 @@ def test_progress_bar_is_shown_if_asked_for(digits, capsys):
     for show in (True, False):
         UDHDNN(4, max_iter=1, lbfgs_iter=3, random_state=0, show_progress=show).fit(digits[:100])
         assert ("L-BFGS iterations" in capsys.readouterr().err) is show
+
+
+OUT_OF_CORE = """
+import resource, sys, warnings
+import numpy as np
+warnings.simplefilter("ignore")
+from hashlearn import UDHDNN
+
+def used():
+    fields = dict(line.split(":") for line in open("/proc/self/status").read().splitlines() if ":" in line)
+    return int(fields["VmData"].split()[0]) * 1024
+
+def fitted(X):
+    return UDHDNN(8, hidden_units=(16, 12), max_iter=1, lbfgs_iter=3, random_state=0).fit(X)
+
+path, mode = sys.argv[1], sys.argv[2]
+fitted(np.random.default_rng(0).random((20_000, 512), dtype=np.float32))  # buffers of BLAS, threads
+limit = used() + 100_000_000
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+X = np.load(path, mmap_mode="r" if mode == "mapped" else None)
+print(fitted(X).history_[-1]["objective"])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits private memory as Linux does")
+def test_a_file_larger_than_the_memory_that_may_be_used(tmp_path):
+    """200 MB of vectors, 100 MB for all that training needs."""
+    path = tmp_path / "x.npy"
+    file = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(100_000, 512))
+    part = np.random.default_rng(1).random((10_000, 512), dtype=np.float32)
+    for start in range(0, 100_000, 10_000):
+        np.multiply(part, 1 + start / 1e5, out=file[start : start + 10_000])
+    file.flush()
+    del file
+
+    def run(mode):
+        command = [sys.executable, "-c", OUT_OF_CORE, str(path), mode]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    mapped = run("mapped")
+    assert mapped.returncode == 0, mapped.stderr
+    refused = run("memory")
+    assert refused.returncode != 0
+    assert "MemoryError" in refused.stderr or "Unable to allocate" in refused.stderr
+    short = {"max_iter": 1, "lbfgs_iter": 3, "random_state": 0}
+    with pytest.warns(ConvergenceWarning):
+        whole = UDHDNN(8, hidden_units=(16, 12), **short).fit(np.load(path))
+    assert float(mapped.stdout) == pytest.approx(whole.history_[-1]["objective"], rel=1e-6)

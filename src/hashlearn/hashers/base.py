@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hashlearn.codes import bits_of, n_bytes, pack
+from hashlearn.threads import thread_map
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -51,6 +52,10 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     @abstractmethod
     def _project(self, X: NDArray[Any]) -> NDArray[Any]:
         """Real values (rows, n_bits) of a block of rows."""
+
+    def _projector(self, dtype: np.dtype[Any]) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        """``_project`` for many blocks of this type; a method may make ready once what they share."""
+        return self._project
 
     @abstractmethod
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
@@ -102,25 +107,33 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
         """The real values (n_samples, n_bits) whose signs are the bits; sgn(0) = +1."""
         X = self._checked(X)
-        out = np.empty((len(X), self.n_bits_), dtype=compute_type(X.dtype))
-        for rows in row_blocks(X, self.n_bits_):
-            out[rows] = self._project(X[rows])
-        return out
+        return self._of_blocks(X, np.empty((len(X), self.n_bits_), dtype=compute_type(X.dtype)), lambda H: H)
 
     def transform(self, X: ArrayLike) -> NDArray[np.uint8]:
         """The codes as 0/1 bits (n_samples, n_bits), uint8."""
         X = self._checked(X)
-        out = np.empty((len(X), self.n_bits_), dtype=np.uint8)
-        for rows in row_blocks(X, self.n_bits_):
-            out[rows] = bits_of(self._project(X[rows]))
-        return out
+        return self._of_blocks(X, np.empty((len(X), self.n_bits_), dtype=np.uint8), bits_of)
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
         """The codes as packed bytes (n_samples, ceil(n_bits / 8)): see :mod:`hashlearn.codes`."""
         X = self._checked(X)
         out = np.empty((len(X), n_bytes(self.n_bits_)), dtype=np.uint8)
-        for rows in row_blocks(X, self.n_bits_):
-            out[rows] = pack(bits_of(self._project(X[rows])).view(np.bool_))
+        return self._of_blocks(X, out, lambda H: pack(bits_of(H).view(np.bool_)))
+
+    def _of_blocks(
+        self, X: NDArray[Any], out: NDArray[Any], finish: Callable[[NDArray[Any]], NDArray[Any]]
+    ) -> NDArray[Any]:
+        """Fill ``out`` with what ``finish`` makes of the real values of each block of rows, on all cores."""
+        project, blocks = self._projector(X.dtype), list(row_blocks(X, self.n_bits_))
+
+        def work(rows: slice) -> None:
+            out[rows] = finish(project(X[rows]))
+
+        if len(blocks) == 1:
+            work(blocks[0])
+        else:
+            with thread_map() as threads:
+                threads(work, blocks)
         return out
 
     def save(self, path: str | os.PathLike[str], *, info: Mapping[str, str] | None = None) -> None:

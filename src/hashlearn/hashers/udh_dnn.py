@@ -238,10 +238,13 @@ class UDHDNN(Hasher):
         return state
 
     def _project(self, X: Array) -> Array:
+        return self._projector(X.dtype)(X)
+
+    def _projector(self, dtype: np.dtype[Any]) -> Callable[[Array], Array]:
         sizes = self._sizes(self.n_features_in_, self.n_bits_)
         (W, c), *others = [Layer(getattr(self, f"W{i}_"), getattr(self, f"c{i}_")) for i in range(1, len(sizes))]
-        layers = fold([Layer(W / self.scale_, c), *others], compute_type(X.dtype))
-        return outputs_of(layers, centred(X, self.offset_))
+        layers = fold([Layer(W / self.scale_, c), *others], compute_type(dtype))
+        return lambda X: outputs_of(layers, centred(X, self.offset_))
 
     def _fit(self, X: Array, y: Array | None) -> None:
         self.n_bits_ = int(self.n_bits)

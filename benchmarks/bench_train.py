@@ -1,0 +1,346 @@
+"""Training and encoding with UDH-DNN: against the machine's GEMM rate, PyTorch, twice the data, and memory.
+
+    python benchmarks/bench_train.py [--only PART ...] [--json docs/results/train.json]
+
+PyTorch is optional: pip install torch==2.13.0 (CPU).
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import machine
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from hashlearn import UDHDNN
+from hashlearn.datasets import load
+from hashlearn.hashers import udh_dnn
+from hashlearn.hashers._network import Layer
+from hashlearn.hashers._rows import Rows
+from hashlearn.hashers.udh_dnn import Lambdas, _Training
+from hashlearn.threads import thread_map
+
+LAMBDAS = Lambdas(1e-5, 5e-2, 1e-2, 1e-6)
+SIZES = (784, 160, 110, 64)
+M = 60_000
+
+
+def example(m: int, sizes: Sequence[int]) -> tuple[Any, list[Layer], Any]:
+    """Vectors, layers and codes of the right shapes; what they hold does not change the time."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((m, sizes[0]), dtype=np.float32)
+    layers = [Layer(rng.standard_normal((s, t)) / np.sqrt(s), np.zeros(t)) for s, t in itertools.pairwise(sizes)]
+    return X, layers, np.where(rng.random((m, sizes[-1])) < 0.5, -1, 1).astype(np.int8)
+
+
+def product_flops(m: int, sizes: Sequence[int]) -> int:
+    """Of the matrix products of one evaluation: forward, ∂J/∂W, the way back (not into X), HᵀH and H A."""
+    layers = [s * t for s, t in itertools.pairwise(sizes)]
+    return 2 * m * (2 * sum(layers) + sum(layers[1:]) + 2 * sizes[-1] ** 2)
+
+
+def bench_evaluation() -> dict[str, Any]:
+    """One value and gradient, as a share of the machine's sgemm rate measured right before and after."""
+    rows = []
+    for sizes in (SIZES, (784, 120, 50, 32), (320, 120, 50, 32)):
+        X, layers, B = example(M, sizes)
+        before = machine.sgemm_gflops()
+        with thread_map() as threads:
+            training = _Training(Rows(X, np.zeros(sizes[0]), 1.0, threads), layers, B, LAMBDAS, exact=True)
+            evaluate = partial(training.objective, training.theta)
+            times = [machine.best_seconds(evaluate, 1) for _ in range(15)]
+        rate = max(before, machine.sgemm_gflops())
+        gflops = product_flops(M, sizes) / min(times) / 1e9
+        row = {
+            "units": "→".join(map(str, sizes)),
+            "seconds": round(min(times), 4),
+            "seconds_median": round(float(np.median(times)), 4),
+            "gflops": round(gflops, 1),
+            "sgemm_gflops": round(rate, 1),
+            "share": round(gflops / rate, 3),
+            "share_median": round(product_flops(M, sizes) / float(np.median(times)) / 1e9 / rate, 3),
+        }
+        print(f"evaluation, m = {M:,}:", ", ".join(f"{key} {value}" for key, value in row.items()))
+        rows.append(row)
+    return {"evaluation": rows}
+
+
+def bench_scaling() -> dict[str, Any]:
+    """A (W, c) step of 20 iterations and a B step, for m, 2m and 4m."""
+    rows: list[dict[str, Any]] = []
+    for m in (M // 4, M // 2, M):
+        X, layers, B = example(m, SIZES)
+        times: dict[str, float] = {}
+        for _ in range(3):
+            with thread_map() as threads:
+                training = _Training(Rows(X, np.zeros(784), 1.0, threads), layers, B.copy(), LAMBDAS, exact=True)
+                start = time.perf_counter()
+                evaluations = training.network_step(20, lambda _: None).evaluations
+                middle = time.perf_counter()
+                training.code_step(10)
+                found = {"network": (middle - start) / evaluations, "codes": time.perf_counter() - middle}
+            times = {key: min(value, times.get(key, np.inf)) for key, value in found.items()}
+        row = {"m": m, "evaluation_seconds": round(times["network"], 4), "code_step_seconds": round(times["codes"], 3)}
+        if rows:
+            for key in ("evaluation_seconds", "code_step_seconds"):
+                row[f"{key}_ratio"] = round(row[key] / rows[-1][key], 2)
+        print("twice the data:", ", ".join(f"{key} {value}" for key, value in row.items()))
+        rows.append(row)
+    return {"scaling": rows}
+
+
+def torch_step(X: Any, layers: list[Layer], B: Any, evaluations: int) -> tuple[float, float, int]:
+    """The same objective by PyTorch's autograd and LBFGS: its value, seconds and evaluations."""
+    import torch
+
+    m, L = B.shape
+    data, codes = torch.from_numpy(X), torch.from_numpy(B.astype(np.float32))
+    parts = [torch.tensor(part, dtype=torch.float32, requires_grad=True) for layer in layers for part in layer]
+    parts += [torch.eye(L, X.shape[1], requires_grad=True), torch.zeros(X.shape[1], requires_grad=True)]
+    optimizer = torch.optim.LBFGS(
+        parts, max_iter=10**6, max_eval=evaluations, history_size=20, line_search_fn="strong_wolfe", tolerance_grad=0
+    )
+    l1, l2, l3, l4 = LAMBDAS
+    count = 0
+
+    def closure() -> Any:
+        nonlocal count
+        count += 1
+        optimizer.zero_grad()
+        H = data
+        for i in range(0, len(parts) - 4, 2):
+            H = torch.sigmoid(H @ parts[i] + parts[i + 1])
+        H = H @ parts[-4] + parts[-3]
+        loss = ((data - codes @ parts[-2] - parts[-1]) ** 2).sum() / (2 * m)
+        loss = loss + l1 / 2 * sum((W**2).sum() for W in parts[::2])
+        loss = loss + l2 / (2 * m) * ((H - codes) ** 2).sum()
+        loss = loss + l3 / 2 * ((H.T @ H / m - torch.eye(L)) ** 2).sum() + l4 / (2 * m) * (H.sum(0) ** 2).sum()
+        loss.backward()
+        return loss
+
+    start = time.perf_counter()
+    optimizer.step(closure)
+    seconds = time.perf_counter() - start
+    return float(closure()), seconds, count - 1
+
+
+def bench_torch() -> dict[str, Any]:
+    """The paper's joint (W, c) step on MNIST, by us and by a plain PyTorch version."""
+    try:
+        import torch
+    except ImportError:
+        print("PyTorch left out: pip install torch==2.13.0")
+        return {}
+    X, layers, B = example(M, SIZES)
+    X /= 4
+    ratios, rows = [], []
+    for _ in range(3):
+        with thread_map() as threads:
+            training = _Training(Rows(X, np.zeros(784), 1.0, threads), layers, B, LAMBDAS, exact=False)
+            start = time.perf_counter()
+            minimum = training.network_step(20, lambda _: None)
+            ours = (time.perf_counter() - start) / minimum.evaluations
+        value, seconds, count = torch_step(X, layers, B, minimum.evaluations)
+        rows.append((ours, seconds / count, sum(minimum.terms.values()), value, minimum.evaluations, count))
+        ratios.append(seconds / count / ours)
+    best = rows[int(np.argmin([row[0] for row in rows]))]
+    row = {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "seconds_per_evaluation": round(best[0], 4),
+        "torch_seconds_per_evaluation": round(min(r[1] for r in rows), 4),
+        "ratios": [round(r, 2) for r in ratios],
+        "objective": round(best[2], 5),
+        "torch_objective": round(best[3], 5),
+        "evaluations": best[4],
+        "torch_evaluations": best[5],
+    }
+    print("PyTorch:", ", ".join(f"{key} {value}" for key, value in row.items()))
+    return {"torch": row}
+
+
+def bench_end_to_end() -> dict[str, Any]:
+    """MNIST, 60,000 × 784, the default parameters, at 8/16/24/32 bits; where the time goes."""
+    X = load("mnist").train
+    rows = []
+    for n_bits in (8, 16, 24, 32):
+        spent = {"code_step": 0.0, "network_step": 0.0}
+
+        def timed(name: str, method: Callable[..., Any], spent: dict[str, float] = spent) -> Callable[..., Any]:
+            def work(*arguments: Any) -> Any:
+                start = time.perf_counter()
+                result = method(*arguments)
+                spent[name] += time.perf_counter() - start
+                return result
+
+            return work
+
+        original = {name: getattr(_Training, name) for name in spent}
+        for name, method in original.items():
+            setattr(_Training, name, timed(name, method))
+        start = time.perf_counter()
+        try:
+            hasher = UDHDNN(n_bits, random_state=0).fit(X)
+        finally:
+            for name, method in original.items():
+                setattr(_Training, name, method)
+        row = {
+            "n_bits": n_bits,
+            "units": udh_dnn.auto_units(n_bits, 784),
+            "seconds": round(time.perf_counter() - start, 1),
+            "network_seconds": round(spent["network_step"], 1),
+            "code_seconds": round(spent["code_step"], 1),
+            "evaluations": sum(record["evaluations"] for record in hasher.history_),
+        }
+        print("MNIST:", ", ".join(f"{key} {value}" for key, value in row.items()))
+        rows.append(row)
+    total = round(sum(row["seconds"] for row in rows), 1)
+    print(f"MNIST, all four: {total} s")
+    return {"end_to_end": rows, "end_to_end_seconds": total}
+
+
+# A fit in a process of its own; the limit is on private memory, which a read-only file map is not.
+MEMORY_SCRIPT = """
+import resource, sys, warnings
+import numpy as np
+warnings.simplefilter("ignore")
+from hashlearn import UDHDNN
+from hashlearn.codes import pack
+path, mapped, limit, out = sys.argv[1], sys.argv[2] == "mapped", int(sys.argv[3]), sys.argv[4]
+if limit:
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+X = np.load(path, mmap_mode="r" if mapped else None)
+hasher = UDHDNN(64, random_state=0, max_iter=1, lbfgs_iter=5).fit(X)
+fields = dict(line.split(":") for line in open("/proc/self/status").read().splitlines() if ":" in line)
+print(hasher.history_[-1]["objective"], int(fields["VmHWM"].split()[0]) * 1024)
+np.save(out, np.concatenate([getattr(hasher, name).ravel() for name in ("W1_", "W2_", "W3_")]))
+"""
+
+
+def bench_memory() -> dict[str, Any]:
+    """Peak memory against X and the activations; and training from a file larger than the memory it may use."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+
+        def run(path: Path, how: str, limit: int) -> tuple[float, int, Any]:
+            out = Path(folder) / f"{how}.npy"
+            command = [sys.executable, "-c", MEMORY_SCRIPT, str(path), how, str(limit), str(out)]
+            result = subprocess.run(command, capture_output=True, text=True)
+            if result.returncode:
+                raise MemoryError(result.stderr.strip().splitlines()[-1])
+            objective, peak = result.stdout.split()
+            return float(objective), int(peak), np.load(out)
+
+        tiny, small = Path(folder) / "tiny.npy", Path(folder) / "small.npy"
+        X, _, _ = example(M, SIZES)
+        np.save(tiny, X[:1000])
+        np.save(small, X)
+        _, floor, _ = run(tiny, "memory", 0)
+        objective, peak, theta = run(small, "memory", 0)
+        activations = 4 * M * sum(SIZES[1:])
+        share = (peak - floor - activations) / X.nbytes
+        mapped_objective, _, mapped_theta = run(small, "mapped", 0)
+        found["in_memory"] = {
+            "x_gigabytes": round(X.nbytes / 1e9, 3),
+            "activations_gigabytes": round(activations / 1e9, 3),
+            "peak_gigabytes": round(peak / 1e9, 3),
+            "of_a_tiny_fit_gigabytes": round(floor / 1e9, 3),
+            "times_x_beyond_activations": round(share, 2),
+        }
+        found["mapped_same_result"] = {
+            "objective": objective,
+            "objective_mapped": mapped_objective,
+            "largest_difference_of_a_weight": float(np.abs(theta - mapped_theta).max()),
+        }
+        large = Path(folder) / "large.npy"
+        m = 10 * M
+        file = np.lib.format.open_memmap(large, mode="w+", dtype=np.float32, shape=(m, SIZES[0]))
+        for start in range(0, m, M):
+            np.add(X, np.float32(start / m), out=file[start : start + M])
+        file.flush()
+        size = file.nbytes
+        del file
+        limit = 1_000_000_000
+        start_time = time.perf_counter()
+        run(large, "mapped", limit)
+        seconds = time.perf_counter() - start_time
+        try:
+            run(large, "memory", limit)
+            refused = "it was not"
+        except MemoryError as error:
+            refused = str(error)
+        found["out_of_core"] = {
+            "file_gigabytes": round(size / 1e9, 2),
+            "limit_gigabytes": limit / 1e9,
+            "seconds": round(seconds, 1),
+            "in_memory_under_the_same_limit": refused[:100],
+        }
+    for name, row in found.items():
+        print(f"memory, {name}:", ", ".join(f"{key} {value}" for key, value in row.items()))
+    return {"memory": found}
+
+
+def bench_encoding() -> dict[str, Any]:
+    """Vectors a second, against the products' bound at the machine's GEMM rate, and FAISS's ITQ at equal bits."""
+    import faiss
+
+    X = load("mnist").train.astype(np.float32)
+    rows = []
+    for n_bits in (32, 64):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            hasher = UDHDNN(n_bits, random_state=0, max_iter=1, lbfgs_iter=3).fit(X)
+        itq = faiss.ITQTransform(784, n_bits, True)
+        itq.train(X[:20000])
+        sizes = (784, *udh_dnn.auto_units(n_bits, 784), n_bits)
+        rate = machine.sgemm_gflops()
+        ours = machine.best_seconds(lambda hasher=hasher: hasher.encode(X), 7)
+        theirs = machine.best_seconds(lambda itq=itq: itq.apply(X), 7)
+        bound = 2 * len(X) * sum(s * t for s, t in itertools.pairwise(sizes)) / rate / 1e9
+        row = {
+            "n_bits": n_bits,
+            "vectors_per_second": round(len(X) / ours),
+            "share_of_gemm_bound": round(bound / ours, 3),
+            "faiss_itq_vectors_per_second": round(len(X) / theirs),
+            "times_faiss_itq": round(ours / theirs, 2),
+            "products_times_itq": round(sum(s * t for s, t in itertools.pairwise(sizes)) / (784 * n_bits), 2),
+        }
+        print("encoding:", ", ".join(f"{key} {value}" for key, value in row.items()))
+        rows.append(row)
+    return {"encoding": rows}
+
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "evaluation": bench_evaluation,
+    "scaling": bench_scaling,
+    "torch": bench_torch,
+    "memory": bench_memory,
+    "encoding": bench_encoding,
+    "end-to-end": bench_end_to_end,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="run these alone")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    options = parser.parse_args()
+    results: dict[str, Any] = {}
+    for part in options.only:
+        results |= PARTS[part]()
+    machine.report("train", results, options.json)
+
+
+if __name__ == "__main__":
+    main()
