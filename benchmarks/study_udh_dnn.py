@@ -35,7 +35,16 @@ OTHERS: list[dict[str, Any]] = [
     {"init": "eigen", "scale": 5, "lbfgs_iter": 100, "decoder": "lbfgs"},
     {"init": "second-moment", "scale": 5, "lbfgs_iter": 100},
 ]
-PLANS = {"cifar10": SCALES + OTHERS, "cifar10-dh": SCALES, "mnist": SCALES}
+# Whether what is best at 32 bits is good at other lengths.
+LENGTHS: list[dict[str, Any]] = [
+    options
+    for n_bits in (8, 16, 64)
+    for options in (
+        {"method": "itq", "n_bits": n_bits},
+        *({"init": "eigen", "scale": scale, "lbfgs_iter": 100, "n_bits": n_bits} for scale in (5, 50)),
+    )
+]
+PLANS = {"cifar10": SCALES + LENGTHS + OTHERS, "cifar10-dh": SCALES + LENGTHS[3:], "mnist": SCALES + LENGTHS}
 
 
 def split(name: str) -> tuple[Any, Any, Truth]:
@@ -54,12 +63,14 @@ def run(name: str, plan: list[dict[str, Any]], rows: list[dict[str, Any]], path:
     queries, rest, truth = split(name)
 
     def judged(hasher: Any) -> dict[str, float]:
-        scores = evaluate(hasher.encode(queries), hasher.encode(rest), truth, n_bits=N_BITS, protocol=PROTOCOL)
+        codes = hasher.encode(queries), hasher.encode(rest)
+        scores = evaluate(*codes, truth, n_bits=hasher.n_bits_, protocol=PROTOCOL)
         found = {"map": scores.map} | {f"p@{r}": p for r, p in scores.precision_at_radius.items()}
         return {key: round(100 * value, 3) for key, value in found.items()}
 
     for options in [{"method": "itq"}, *plan]:
-        key = {"dataset": name, "n_bits": N_BITS, "options": options}
+        parameters = {"n_bits": N_BITS, "random_state": 0} | options
+        key = {"dataset": name, "n_bits": parameters["n_bits"], "options": options}
         if any(row["dataset"] == name and row["options"] == options for row in rows):
             continue
         iterations: list[dict[str, Any]] = []
@@ -70,9 +81,10 @@ def run(name: str, plan: list[dict[str, Any]], rows: list[dict[str, Any]], path:
 
         start = time.perf_counter()
         if "method" in options:
-            iterations.append(judged(ITQ(N_BITS, random_state=0).fit(rest)))
+            del parameters["method"]
+            iterations.append(judged(ITQ(**parameters).fit(rest)))
         else:
-            UDHDNN(N_BITS, random_state=0, callback=note, **options).fit(rest)
+            UDHDNN(callback=note, **parameters).fit(rest)
         rows.append({**key, "seconds": round(time.perf_counter() - start, 1), "iterations": iterations})
         maps = " ".join(f"{found['map']:.2f}" for found in iterations)
         last = iterations[-1]

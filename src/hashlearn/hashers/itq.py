@@ -21,6 +21,7 @@ Each iteration sets B = sgn(V R), the best codes for R, and R = U₂ U₁ᵀ wit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -73,22 +74,35 @@ class ITQ(LinearHasher):
         check_flag("show_progress", self.show_progress, None)
 
     def _fit(self, X: NDArray[Any], y: NDArray[Any] | None) -> None:
-        L = int(self.n_bits)
         self.mean_, covariance = mean_and_covariance(X)
-        P = principal_directions(covariance, L)
-        V = np.empty((len(X), L), dtype=compute_type(X.dtype))
-        for rows in row_blocks(X):
-            V[rows] = centred(X[rows], self.mean_) @ P.astype(V.dtype)
-        R = _random_rotation(L, np.random.default_rng(self.random_state))
-        losses = []
+        rng = np.random.default_rng(self.random_state)
         with progress_bar("ITQ", self.max_iter, unit="iterations", show=self.show_progress) as advance:
-            for _ in range(self.max_iter):
-                R, loss = _rotate(V, R)
-                losses.append(loss)
-                advance(1)
-        self.components_ = P @ R
+            self.components_, losses = learn(X, self.mean_, covariance, int(self.n_bits), rng, self.max_iter, advance)
         self.quantization_loss_ = np.array(losses)
         self.n_iter_ = len(losses)
+
+
+def learn(
+    X: NDArray[Any],
+    mean: NDArray[np.float64],
+    covariance: NDArray[np.float64],
+    L: int,
+    rng: np.random.Generator,
+    max_iter: int = 50,
+    advance: Callable[[float], object] = lambda _: None,
+) -> tuple[NDArray[np.float64], list[float]]:
+    """P R (D, L) and the loss at each iteration, of data whose mean and covariance are known."""
+    P = principal_directions(covariance, L)
+    V = np.empty((len(X), L), dtype=compute_type(X.dtype))
+    for rows in row_blocks(X):
+        V[rows] = centred(X[rows], mean) @ P.astype(V.dtype)
+    R = _random_rotation(L, rng)
+    losses = []
+    for _ in range(max_iter):
+        R, loss = _rotate(V, R)
+        losses.append(loss)
+        advance(1)
+    return P @ R, losses
 
 
 def _random_rotation(L: int, rng: np.random.Generator) -> NDArray[np.float64]:

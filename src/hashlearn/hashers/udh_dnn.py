@@ -42,6 +42,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from hashlearn.codes import signs_of
+from hashlearn.hashers import itq
 from hashlearn.hashers._decoder import DecoderSums, decoder_sums
 from hashlearn.hashers._discrete import descend
 from hashlearn.hashers._early_stop import EarlyStop
@@ -51,7 +52,6 @@ from hashlearn.hashers._network import Layer, Network, Slope, Sums, flatten, fol
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers._start import STARTS, eigen_layers, itq_layers
 from hashlearn.hashers.base import Hasher, check_choice, check_count, check_flag, check_weight, compute_type, row_blocks
-from hashlearn.hashers.itq import ITQ
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
 
@@ -144,7 +144,8 @@ class UDHDNN(Hasher):
         the new entry of ``history_``. If it returns True, training ends there. A model file does not keep it.
 
     Learned: ``offset_``, ``scale_``, ``W1_``, ``c1_``, ``W2_``, … (the encoder), ``decoder_``, ``decoder_offset_``,
-    ``history_`` (a dict for each iteration: objective and its terms, flips, evaluations, seconds), ``n_iter_``,
+    ``history_`` (a dict for each iteration: objective and its terms, flips of the B
+    step, evaluations, seconds), ``n_iter_``,
     ``converged_``.
 
     Products are computed in float32 if that holds X, else in float64. X may be a memory map larger than memory: it is
@@ -252,14 +253,16 @@ class UDHDNN(Hasher):
         rng = np.random.default_rng(self.random_state)
         clock = time.perf_counter()
         budget = (self.max_iter + 1) * self.lbfgs_iter
+        mean, covariance = mean_and_covariance(X)
+        components, _ = itq.learn(X, mean, covariance, self.n_bits_, rng)
         with (
             thread_map() as threads,
             progress_bar("UDH-DNN", budget, unit="L-BFGS iterations", show=self.show_progress) as advance,
         ):
-            training = self._start(X, rng, threads)
+            training = self._start(X, mean, covariance, components, rng, threads)
             early = EarlyStop(X, int(self.validation), rng) if self.validation else None
             for t in range(self.max_iter + 1):
-                flips = training.code_step(self.sweeps) if t else training.B.size
+                flips = training.code_step(self.sweeps) if t else 0
                 minimum = training.network_step(self.lbfgs_iter, advance)
                 self._keep(training)
                 seconds, clock = time.perf_counter() - clock, time.perf_counter()
@@ -275,7 +278,7 @@ class UDHDNN(Hasher):
                 stop = early is not None and early.reached(self, record)
                 if self.callback is not None:
                     stop |= self.callback(self, record) is True
-                if stop or not flips:
+                if stop or (t and not flips):
                     break
         if early is not None:
             early.restore(self)
@@ -289,9 +292,16 @@ class UDHDNN(Hasher):
                 stacklevel=3,
             )
 
-    def _start(self, X: Array, rng: np.random.Generator, threads: ThreadMap) -> _Training:
-        """The scale, the codes by ITQ and the network before its first step."""
-        mean, covariance = mean_and_covariance(X)
+    def _start(
+        self,
+        X: Array,
+        mean: Floats,
+        covariance: Floats,
+        components: Floats,
+        rng: np.random.Generator,
+        threads: ThreadMap,
+    ) -> _Training:
+        """The scale, the codes by ITQ (``components``) and the network before its first step."""
         if self.scale == "range":
             self.offset_ = X.min(axis=0).astype(np.float64)
             self.scale_ = np.array(float(X.max()) - self.offset_.min())
@@ -302,17 +312,20 @@ class UDHDNN(Hasher):
         if not self.scale_ > 0:  # all samples are equal
             self.scale_ = np.array(1.0)
         rows = Rows(X, self.offset_, float(self.scale_), threads)
-        itq = ITQ(self.n_bits_, random_state=rng, show_progress=False).fit(X)
         B = np.empty((len(X), self.n_bits_), dtype=np.int8)
         for block in row_blocks(X):
-            B[block] = signs_of(itq.decision_function(X[block]))
+            V = centred(X[block], mean)
+            B[block] = signs_of(V @ components.astype(V.dtype))
         lambdas = Lambdas(*(float(x) for x in (self.lambda1, self.lambda2, self.lambda3, self.lambda4)))
         sizes = self._sizes(X.shape[1], self.n_bits_)
-        covariance /= float(self.scale_) ** 2
+        covariance = covariance / float(self.scale_) ** 2
         if self.init == "itq":
             penalty = lambdas.weights / lambdas.quantization if lambdas.quantization else 0.0
-            layers = itq_layers(rows, sizes, rng, covariance, itq.components_, B, penalty)
+            layers = itq_layers(rows, sizes, rng, covariance, components, B, penalty)
         else:
+            if self.init == "second-moment":
+                centre = (mean - self.offset_) / float(self.scale_)
+                covariance = covariance + np.outer(centre, centre)
             layers = eigen_layers(rows, sizes, rng, covariance, centred=self.init == "eigen")
         return _Training(rows, layers, B, lambdas, exact=self.decoder == "exact")
 
