@@ -169,7 +169,7 @@ class UDHDNN(Hasher):
         sweeps: int = 10,
         decoder: str = "exact",
         init: str = "eigen",
-        scale: float | str | None = 50.0,
+        scale: float | str | None = 5.0,
         validation: int | None = None,
         random_state: Any = None,
         show_progress: bool | None = None,
