@@ -35,22 +35,24 @@ def thread_map(n_threads: int | None = None) -> Iterator[ThreadMap]:
         if n_threads == 1:
             yield lambda function, items: [function(item) for item in items]
             return
-        with ThreadPoolExecutor(n_threads) as pool:
+        with ThreadPoolExecutor(n_threads, initializer=_one_blas_thread_here) as pool:
             yield lambda function, items: list(pool.map(function, items))
 
 
 _lock = Lock()
 _holders = 0
-_limits: Any = None
+_before: list[int] = []
 
 
 @contextmanager
 def _one_blas_thread() -> Iterator[None]:
-    """BLAS has one number of threads for the process: the first who enters sets it, the last to leave restores it."""
-    global _holders, _limits
+    """Most BLAS have one number of threads a process: the first who enters sets it, the last to leave restores it."""
+    global _holders, _before
+    shared, _ = _libraries()
     with _lock:
         if _holders == 0:
-            _limits = _controller().limit(limits=1, user_api="blas")
+            _before = [library.num_threads for library in shared]
+            _set(shared, [1] * len(shared))
         _holders += 1
     try:
         yield
@@ -58,22 +60,32 @@ def _one_blas_thread() -> Iterator[None]:
         with _lock:
             _holders -= 1
             if _holders == 0:
-                # The library takes orders only from the Python thread that gave the first one, unless told otherwise.
-                _free()
-                _limits.restore_original_limits()
-                _free()
+                _set(shared, _before)
 
 
-def _free() -> None:
-    for library in _controller().lib_controllers:
-        if hasattr(library, "clear_controlling_thread"):  # since threadpoolctl 3.8
+def _one_blas_thread_here() -> None:
+    """A BLAS on OpenMP has a number of threads for each Python thread: that of a worker ends with it."""
+    _, own = _libraries()
+    _set(own, [1] * len(own))
+
+
+def _set(libraries: list[Any], numbers: list[int]) -> None:
+    for library, number in zip(libraries, numbers, strict=True):
+        library.set_num_threads(number)
+        if hasattr(library, "clear_controlling_thread"):
+            # Since threadpoolctl 3.8 the first Python thread that sets a number alone may do so, unless it lets go.
             library.clear_controlling_thread(force=True)
 
 
 @cache
-def _controller() -> Any:
-    """The BLAS libraries of this process; looking them up takes milliseconds."""
+def _libraries() -> tuple[list[Any], list[Any]]:
+    """The BLAS that NumPy and SciPy use: those with a number of threads for all, and for each Python thread.
+
+    Looking them up takes milliseconds.
+    """
     import scipy.linalg  # noqa: F401 - brings its own BLAS, which must be there to be found
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    found = [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
+    own = [library for library in found if getattr(library, "threading_layer", None) == "openmp"]
+    return [library for library in found if library not in own], own
