@@ -199,7 +199,10 @@ def test_float32_and_float64_agree_at_the_same_point(digits):
 @unsettled
 @pytest.mark.parametrize("seed", range(3))
 def test_float32_and_float64_runs_agree_in_the_objective(seed, digits):
-    """Their paths part after some hundred steps, where a bit tips the other way, and still end equally low."""
+    """Their paths part after some hundred steps, where a bit tips the other way, and still end equally low.
+
+    At a total variance of 50; at the default's 5, where J is a tenth of that, they end up to 5e-4 apart.
+    """
     single, double = (
         UDHDNN(8, max_iter=4, scale=50, random_state=seed).fit(digits.astype(dtype)).history_[-1]["objective"]
         for dtype in (np.float32, np.float64)
