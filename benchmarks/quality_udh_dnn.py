@@ -18,6 +18,7 @@ from typing import Any
 
 import baselines
 import numpy as np
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from hashlearn import UDHDNN
@@ -25,6 +26,8 @@ from hashlearn.errors import DatasetError
 from hashlearn.evaluation import setting
 from hashlearn.experiments import dataset_truth, judge
 
+TEXTS = ("truth", "protocol", "parameters")
+# The first is what the tables show as UDH-DNN; the others stand beside it.
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     "early stop": {"validation": 1000},
@@ -36,11 +39,21 @@ def key_of(run: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(run[name] for name in ("dataset", "variant", "n_bits", "seed"))
 
 
+def parameters_of(hasher: UDHDNN) -> dict[str, Any]:
+    """All that a run depends on; defaults may change."""
+    left_out = ("n_bits", "random_state", "callback", "show_progress")
+    return {name: value for name, value in hasher.get_params().items() if name not in left_out}
+
+
 def run_all(name: str, variants: list[str], runs: list[dict[str, Any]], path: Path | None) -> None:
     lengths, n = baselines.PLANS[name]
     n = max(n, 3)
     how = setting(name)
     expected = replace(how, protocol=replace(how.protocol, ties="expected"))
+    hashers = {variant: UDHDNN(**VARIANTS[variant]) for variant in variants}
+    for run in runs:
+        if run["variant"] in hashers and run["parameters"] != parameters_of(hashers[run["variant"]]):
+            raise SystemExit(f"the file holds a run with other parameters: {run}")
     done = {key_of(run) for run in runs}
     for seed, dataset in baselines.repetitions(name, n):
         wanted = [(v, b) for v in variants for b in lengths if (name, v, b, seed) not in done]
@@ -51,17 +64,16 @@ def run_all(name: str, variants: list[str], runs: list[dict[str, Any]], path: Pa
             start = time.perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                hasher = UDHDNN(n_bits, random_state=seed, **VARIANTS[variant]).fit(dataset.train)
+                hasher = clone(hashers[variant]).set_params(n_bits=n_bits, random_state=seed).fit(dataset.train)
             seconds = time.perf_counter() - start
             scores = judge(hasher, dataset, how, truth=truth)
             values = {"map": scores.map, "map_expected_ties": judge(hasher, dataset, expected, truth=truth).map}
             values |= {f"p@{r}": p for r, p in scores.precision_at_radius.items()}
             run = {"dataset": name, "variant": variant, "n_bits": n_bits, "seed": seed}
             run |= {key: round(100 * value, 4) for key, value in values.items()}
-            last = hasher.history_[-1]
-            run |= {"seconds": round(seconds, 1), "iterations": hasher.n_iter_}
-            run |= {"flips_last": round(last["flips"] / (n_bits * len(dataset.train)), 5)}
-            print(", ".join(f"{key} {value}" for key, value in run.items()), flush=True)
+            run |= {"seconds": round(seconds, 1), "iterations": hasher.n_iter_, "kept": hasher.best_iter_}
+            run |= {"truth": truth.description, "protocol": str(how.protocol), "parameters": parameters_of(hasher)}
+            print(", ".join(f"{key} {value}" for key, value in run.items() if key not in TEXTS), flush=True)
             runs.append(run)
             if path is not None:
                 path.write_text(json.dumps({"runs": runs, "rows": summary(runs)}, indent=1) + "\n")

@@ -20,11 +20,13 @@ ThreadMap = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
 
 
 def cores() -> int:
-    """The number of cores that this process may use."""
+    """The number of cores that this process may use, and at most ``OMP_NUM_THREADS`` if that is set."""
     try:
-        return len(os.sched_getaffinity(0))
+        n = len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
-        return os.cpu_count() or 1
+        n = os.cpu_count() or 1
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(n, int(limit)) if limit.isdigit() and int(limit) > 0 else n
 
 
 @contextmanager

@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+import time
 from itertools import pairwise
 
 import numpy as np
+import pandas
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
@@ -14,10 +16,13 @@ import hashlearn
 from hashlearn import ITQ, UDHDNN
 from hashlearn.codes import signs_of
 from hashlearn.hashers._decoder import decoder_sums
+from hashlearn.hashers._lbfgs import minimise
 from hashlearn.hashers._network import flatten, layers_of
+from hashlearn.hashers._network_hasher import auto_units
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers._start import eigen_layers, itq_layers
-from hashlearn.hashers.udh_dnn import Lambdas, _Training, auto_units
+from hashlearn.hashers.udh_dnn import Lambdas, _Training
+from hashlearn.threads import thread_map
 from reference import udh_dnn as reference
 
 LAMBDAS = Lambdas(1e-5, 5e-2, 1e-2, 1e-6)
@@ -43,7 +48,9 @@ def training(digits, *, lambdas=LAMBDAS, exact=True, units=(20, 10), L=6, m=200,
     rng, covariance = np.random.default_rng(0), np.cov(X.T, bias=True)
     sizes = (64, *units, L)
     if init == "itq":
-        layers = itq_layers(rows, sizes, rng, covariance, itq.components_, B, lambdas.weights / lambdas.quantization)
+        layers = itq_layers(
+            rows, sizes, rng, np.zeros(64), covariance, itq.components_, B, lambdas.weights / lambdas.quantization
+        )
     else:
         layers = eigen_layers(rows, sizes, rng, covariance)
     return X, _Training(rows, layers, B, lambdas, exact=exact)
@@ -124,7 +131,8 @@ def test_b_step_never_raises_j_and_no_flip_helps_after_it(digits):
         return sum(reference.terms(X.T, found.B.T.astype(float), W, c, LAMBDAS).values())
 
     before, last = found.B.copy(), value()
-    flips = found.code_step(100)
+    found.sweeps = 100
+    flips = found.code_step()
     assert flips == (before != found.B).sum() > 0
     assert value() < last
     expected = reference.codes_step(X.T, before.T.astype(float), W, c, LAMBDAS, 100)
@@ -144,7 +152,7 @@ def test_no_step_raises_the_objective(digits, exact, init):
     last = np.inf
     for t in range(6):
         if t:
-            found.code_step(5)
+            found.code_step()
             theta = found.theta if exact else np.append(found.theta, flatten([found.decoder]))
             after_codes = sum(found.objective(theta)[0].values())
             assert after_codes <= last * (1 + 1e-9)
@@ -201,7 +209,8 @@ def test_float32_and_float64_agree_at_the_same_point(digits):
 def test_float32_and_float64_runs_agree_in_the_objective(seed, digits):
     """Their paths part after some hundred steps, where a bit tips the other way, and still end equally low.
 
-    At a total variance of 50; at the default's 5, where J is a tenth of that, they end up to 5e-4 apart.
+    At a total variance of 50. At the default's, where the network is far from its minimum when a step ends, they end up
+    to 8e-4 apart; two runs in float64 whose data differ by 1e-12 end up to 3e-4 apart there.
     """
     single, double = (
         UDHDNN(8, max_iter=4, scale=50, random_state=seed).fit(digits.astype(dtype)).history_[-1]["objective"]
@@ -374,11 +383,103 @@ def test_it_says_if_it_has_not_settled(digits):
     assert not hasher.converged_
 
 
-def test_it_stops_when_no_bit_changes(digits):
-    hasher = UDHDNN(2, max_iter=100, lbfgs_iter=50, lambda2=10.0, random_state=0).fit(digits[:200])
-    assert hasher.n_iter_ < 100
+def test_it_stops_when_neither_step_has_anything_left_to_do(digits):
+    hasher = UDHDNN(2, hidden_units=(4,), max_iter=50, lambda1=0.1, lambda2=1.0, random_state=0)
+    hasher.set_params(lbfgs_iter=3000).fit(digits[:100])
+    assert 1 <= hasher.n_iter_ < 50
     assert hasher.history_[-1]["flips"] == 0
     assert hasher.converged_
+    # No bit changes, but L-BFGS is cut off: the next network may change one.
+    assert hasher.set_params(lbfgs_iter=2, max_iter=12).fit(digits[:100]).n_iter_ == 12
+    assert any(record["flips"] == 0 for record in hasher.history_[1:-1])
+
+
+def test_a_first_step_alone_has_not_settled(digits):
+    hasher = UDHDNN(4, lbfgs_iter=3, random_state=0, callback=lambda *_: np.True_).fit(digits)
+    assert hasher.n_iter_ == 0
+    assert not hasher.converged_
+
+
+@unsettled
+def test_a_callback_can_save_and_its_time_is_not_counted(digits, tmp_path):
+    def keep(hasher, record):
+        time.sleep(0.3)
+        hasher.save(tmp_path / f"{record['iteration']}")
+
+    hasher = UDHDNN(8, max_iter=2, lbfgs_iter=3, random_state=0, callback=keep).fit(digits[:200])
+    assert max(record["seconds"] for record in hasher.history_[1:]) < 0.3
+    np.testing.assert_array_equal(hashlearn.load(tmp_path / "2").encode(digits), hasher.encode(digits))
+    assert (hashlearn.load(tmp_path / "1").encode(digits) != hasher.encode(digits)).any()
+
+
+@unsettled
+def test_hidden_units_changed_after_fit(digits, tmp_path):
+    hasher = UDHDNN(8, hidden_units=(16, 8), max_iter=1, lbfgs_iter=3, random_state=0).fit(digits)
+    codes = hasher.encode(digits)
+    np.testing.assert_array_equal(hasher.set_params(hidden_units=(16,)).encode(digits), codes)
+    with pytest.raises(ValueError, match=r"hidden_units was changed to \(16,\) after fit learned \[16, 8\]: fit again"):
+        hasher.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="NaN"):
+        hasher.fit(np.full((9, 64), np.nan))
+    np.testing.assert_array_equal(hasher.encode(digits), codes)
+    assert len(hasher.fit(digits).layers_) == 2
+    hasher.save(tmp_path / "model")
+    np.testing.assert_array_equal(hashlearn.load(tmp_path / "model").encode(digits), hasher.encode(digits))
+
+
+@unsettled
+@pytest.mark.parametrize(("n_bits", "hidden_units"), [(64, "auto"), (8, (8,)), (8, [np.int64(8), np.int64(9)])])
+def test_from_itq_with_as_many_units_as_bits(n_bits, hidden_units, digits, tmp_path):
+    hasher = UDHDNN(n_bits, hidden_units=hidden_units, init="itq", max_iter=1, lbfgs_iter=3, random_state=0).fit(digits)
+    hasher.save(tmp_path / "model")
+    np.testing.assert_array_equal(hashlearn.load(tmp_path / "model").encode(digits), hasher.encode(digits))
+
+
+@unsettled
+@pytest.mark.parametrize("scale", [3.0, None, "range"])
+def test_from_itq_the_first_codes_are_nearly_itqs(scale, digits):
+    found = []
+    UDHDNN(
+        8,
+        init="itq",
+        scale=scale,
+        max_iter=1,
+        lbfgs_iter=1,
+        random_state=0,
+        callback=lambda hasher, record: found.append(hasher.transform(digits)),
+    ).fit(digits)
+    assert (found[0] == ITQ(8, random_state=0).fit(digits).transform(digits)).mean() > 0.98
+
+
+@unsettled
+def test_other_threads_do_not_change_the_codes():
+    X = np.random.default_rng(0).standard_normal((6000, 300), dtype=np.float32)
+    for hasher in (ITQ(16, random_state=0), UDHDNN(16, max_iter=1, lbfgs_iter=5, random_state=0)):
+        alone = hasher.fit(X).encode(X)
+        with thread_map():
+            beside = hasher.fit(X).encode(X)
+        np.testing.assert_array_equal(beside, alone)
+
+
+@unsettled
+def test_values_that_cannot_be_squared(digits):
+    with pytest.raises(ValueError, match="X has values whose squares are beyond float32"):
+        UDHDNN(4, random_state=0).fit((digits * 1e18).astype(np.float32))
+    with pytest.raises(ValueError, match="the objective is not finite"):
+        minimise(lambda theta: ({"term": np.inf}, theta), np.ones(3), 5, lambda _: None)
+
+
+@unsettled
+@pytest.mark.parametrize("kind", ["booleans", "a table", "a memory map"])
+def test_an_early_stop_takes_what_fit_takes(kind, digits, tmp_path):
+    np.save(tmp_path / "x.npy", digits)
+    X = {
+        "booleans": lambda: digits > 4,
+        "a table": lambda: pandas.DataFrame(digits, columns=[f"pixel {i}" for i in range(64)]),
+        "a memory map": lambda: np.load(tmp_path / "x.npy", mmap_mode="r"),
+    }[kind]()
+    hasher = UDHDNN(8, max_iter=2, lbfgs_iter=20, validation=200, random_state=0).fit(X)
+    assert 0 < hasher.history_[-1]["validation_map"] < 1
 
 
 @unsettled
@@ -414,7 +515,8 @@ def test_a_model_trained_with_a_callback_can_be_saved(digits, tmp_path):
         ({"scale": "unit"}, "scale must be 'range'; got 'unit'"),
         ({"scale": [1]}, "scale must be a number above 0"),
         ({"validation": 0}, "validation must be a whole number of at least 1"),
-        ({"validation": 1797}, r"validation must be below the number of samples \(1797\)"),
+        ({"validation": 1298}, r"validation must leave at least 500 of the 1797 samples to search among; got 1298"),
+        ({"hidden_units": np.array([16, 10])}, "hidden_units must be 'auto' or a list of whole numbers"),
         ({"show_progress": 3}, "show_progress must be"),
         ({"callback": 3}, "callback must be a function or None; got 3"),
     ],

@@ -43,8 +43,8 @@ class DecoderSums(NamedTuple):
         m = self.m
         cov = self.BB / m - np.outer(self.b, self.b) / m**2
         cross = self.BX / m - np.outer(self.b, self.x) / m**2
-        # A bit that is the same for all samples has no variance: only λ₁ holds its row.
-        W = solve(cov + max(l1, 1e-12) * np.eye(len(cov)), cross, assume_a="pos")
+        # A bit that is the same for all samples has no variance: only λ₁ holds its row, or what is above rounding.
+        W = solve(cov + max(l1, 1e-7) * np.eye(len(cov)), cross, assume_a="pos")
         return W, (self.x - self.b @ W) / m
 
 

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hashlearn.codes import signs_of
+
 Array = NDArray[Any]
 
 
@@ -28,15 +30,13 @@ def descend(Q: Array, G: Array, B: NDArray[np.int8], sweeps: int) -> int:
     np.fill_diagonal(others, 0)
     # A bit of all samples is a row here: contiguous.
     q, b = np.ascontiguousarray(Q.T), np.ascontiguousarray(B.T, dtype=Q.dtype)
-    slope, bit = np.empty(len(Q), dtype=Q.dtype), np.empty(len(Q), dtype=Q.dtype)
+    slope = np.empty(len(Q), dtype=Q.dtype)
     for _ in range(sweeps):
         settled = True
         for k in range(len(b)):
             np.matmul(others[k], b, out=slope)
             np.subtract(q[k], slope, out=slope)
-            # sgn, with sgn(0) = +1 also for −0.0
-            np.copyto(bit, -1)
-            np.copyto(bit, 1, where=slope >= 0)
+            bit = signs_of(slope)
             if settled and not np.array_equal(bit, b[k]):
                 settled = False
             b[k] = bit

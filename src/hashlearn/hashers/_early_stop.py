@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.evaluation import Truth, euclidean_neighbours, evaluate
-
 if TYPE_CHECKING:
-    from hashlearn.hashers.base import Hasher
+    from hashlearn.hashers._network_hasher import NetworkHasher
 
 Array = NDArray[Any]
 
-# Of a validation: true neighbours of a query, and the most training samples that they are looked for among.
-_VALIDATION_NEIGHBOURS, _VALIDATION_DATABASE = 50, 50_000
+# Of a validation: true neighbours of a query, and how many training samples they are looked for among.
+_NEIGHBOURS, _DATABASE, _LEAST_DATABASE = 50, 50_000, 500
+
+
+def check_validation(n_queries: int, n_samples: int) -> None:
+    """Refuse more queries than leave samples to search, among which 50 neighbours mean something."""
+    if n_queries > n_samples - _LEAST_DATABASE:
+        raise ValueError(
+            f"validation must leave at least {_LEAST_DATABASE} of the {n_samples} samples to search among; "
+            f"got {n_queries}."
+        )
 
 
 class EarlyStop:
@@ -25,23 +32,28 @@ class EarlyStop:
     """
 
     def __init__(self, X: Array, n_queries: int, rng: np.random.Generator) -> None:
-        if n_queries >= len(X):
-            raise ValueError(f"validation must be below the number of samples ({len(X)}); got {n_queries}.")
-        drawn = rng.permutation(len(X))[: n_queries + _VALIDATION_DATABASE]
-        self.queries, self.database = X[np.sort(drawn[:n_queries])], X[np.sort(drawn[n_queries:])]
-        k = min(_VALIDATION_NEIGHBOURS, len(self.database))
-        self.truth = Truth.neighbours(euclidean_neighbours(self.queries, self.database, k, show_progress=False))
-        self.score, self.state = -1.0, dict[str, Any]()
+        from hashlearn.evaluation import Truth, euclidean_neighbours
 
-    def reached(self, hasher: Hasher, record: dict[str, Any]) -> bool:
-        codes = hasher.encode(self.queries), hasher.encode(self.database)
+        drawn = rng.permutation(len(X))[: n_queries + _DATABASE]
+        # Their values alone: a truth of booleans is refused.
+        queries, database = (X[np.sort(part)] * 1 for part in (drawn[:n_queries], drawn[n_queries:]))
+        self.queries, self.database = queries, database
+        self.truth = Truth.neighbours(euclidean_neighbours(queries, database, _NEIGHBOURS, show_progress=False))
+        self.score, self.best = -1.0, dict[str, Any]()
+
+    def reached(self, hasher: NetworkHasher, record: dict[str, Any]) -> bool:
+        from hashlearn.evaluation import evaluate
+
+        codes = hasher._encode(self.queries), hasher._encode(self.database)
         score = evaluate(*codes, self.truth, n_bits=hasher.n_bits_, show_progress=False).map
         record["validation_map"] = score
         if score <= self.score:
             return True
         self.score = score
-        self.state = dict(hasher.__dict__)
+        self.best = dict(vars(hasher))
         return False
 
-    def restore(self, hasher: Hasher) -> None:
-        hasher.__dict__.update(self.state)
+    def restore(self, hasher: NetworkHasher) -> None:
+        """The best network, ``best_iter_`` its iteration; the others tell of the whole training."""
+        of_all = {name: getattr(hasher, name) for name in ("n_iter_", "converged_")}
+        hasher.__dict__.update(self.best | of_all)

@@ -35,6 +35,8 @@ def minimise(objective: Objective, theta: Floats, max_iter: int, advance: Callab
         terms, gradient = objective(theta)
         value = sum(terms.values())
         evaluations += 1
+        if evaluations == 1 and not np.isfinite(value):
+            raise ValueError("the objective is not finite for these vectors at this scale; scale them (scale=).")
         if value < best[0]:
             best = (value, terms, theta.copy())
         return value, gradient

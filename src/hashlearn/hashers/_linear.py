@@ -8,6 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.hashers.base import Hasher, compute_type, row_blocks
+from hashlearn.threads import ThreadMap
+
+# Sums of products that are taken apart, and the most memory for them.
+_PARTS, _PARTS_BYTES = 16, 1 << 29
 
 
 class LinearHasher(Hasher):
@@ -29,18 +33,38 @@ def centred(X: NDArray[Any], mean: NDArray[np.float64]) -> NDArray[Any]:
     return np.asarray(np.subtract(X, mean.astype(dtype), dtype=dtype))
 
 
-def mean_and_covariance(X: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean (D,) and covariance (D, D; divided by m) in two passes; a block's products in its type, sums in float64."""
+def mean_and_covariance(X: NDArray[Any], threads: ThreadMap) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean (D,) and covariance (D, D; divided by m) in two passes; a block's products in its type, sums in float64.
+
+    Parts of the blocks are summed apart and then added in order, so that the number of threads changes no digit.
+    """
     m, D = X.shape
-    mean = np.zeros(D)
-    for rows in row_blocks(X):
-        mean += X[rows].sum(axis=0, dtype=np.float64)
-    mean /= m
-    covariance = np.zeros((D, D))
-    for rows in row_blocks(X):
-        V = centred(X[rows], mean)
-        covariance += V.T @ V
-    return mean, covariance / m
+    blocks = list(row_blocks(X))
+    n_parts = min(len(blocks), _PARTS, max(1, _PARTS_BYTES // (8 * D * D)))
+    parts = [blocks[len(blocks) * i // n_parts : len(blocks) * (i + 1) // n_parts] for i in range(n_parts)]
+
+    def total(part: list[slice]) -> NDArray[np.float64]:
+        result = np.zeros(D)
+        for rows in part:
+            result += X[rows].sum(axis=0, dtype=np.float64)
+        return result
+
+    def products(part: list[slice]) -> NDArray[np.float64]:
+        result = np.zeros((D, D))
+        for rows in part:
+            V = centred(X[rows], mean)
+            with np.errstate(over="ignore", invalid="ignore"):  # seen below
+                result += V.T @ V
+        return result
+
+    mean: NDArray[np.float64] = sum(threads(total, parts), np.zeros(D)) / m
+    covariance, *others = threads(products, parts)
+    for other in others:
+        covariance += other
+    covariance /= m
+    if not np.isfinite(np.trace(covariance)):
+        raise ValueError(f"X has values whose squares are beyond {compute_type(X.dtype).__name__}; divide it first.")
+    return mean, covariance
 
 
 def principal_directions(covariance: NDArray[np.float64], n: int) -> NDArray[np.float64]:
@@ -51,6 +75,8 @@ def principal_directions(covariance: NDArray[np.float64], n: int) -> NDArray[np.
     from scipy.linalg import eigh
 
     D = len(covariance)
+    if n == 0:
+        return np.empty((D, 0))
     _, vectors = eigh(covariance, subset_by_index=[D - n, D - 1])
     W: NDArray[np.float64] = vectors[:, ::-1]
     largest = np.take_along_axis(W, np.abs(W).argmax(axis=0)[None], axis=0)

@@ -31,8 +31,7 @@ def write_model(hasher: Hasher, path: str | os.PathLike[str], info: dict[str, st
     from safetensors.numpy import save_file
 
     n_features = int(hasher.n_features_in_)
-    if hasher.n_bits != hasher.n_bits_:
-        raise ValueError(f"n_bits was changed to {hasher.n_bits} after fit learned {hasher.n_bits_} bits: fit again.")
+    hasher._check_unchanged()
     names = getattr(hasher, "feature_names_in_", None)
     header = {
         "format": FORMAT,
@@ -66,14 +65,18 @@ def _content(arrays: dict[str, Any]) -> str:
 
 def _plain(name: str, value: Any) -> Any:
     """A parameter as JSON holds it."""
-    value = value.item() if isinstance(value, np.generic) else value
     try:
-        json.dumps(value, allow_nan=False)
+        return json.loads(json.dumps(value, allow_nan=False, default=_number))
     except (TypeError, ValueError):
         raise ValueError(
             f"{name} must be a plain value (number, text, list, None) for a model to be saved; got {value!r}."
         ) from None
-    return value
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, np.generic):
+        raise TypeError
+    return value.item()
 
 
 def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:

@@ -159,14 +159,14 @@ def push_back(
 class Network:
     """The two maps over all rows: an objective's value and gradient.
 
-    Outputs of the layers are kept between the maps if the rows are in memory; if they are read from a file, the outputs
-    are computed again.
+    Outputs of the layers are kept between the maps if the rows are in memory; if they are read from a file again and
+    again, the outputs are computed again too.
     """
 
     def __init__(self, rows: Rows, sizes: Sequence[int]) -> None:
         self.rows = rows
         self.sizes = tuple(sizes)
-        self._keep = not rows.mapped
+        self._keep = not rows.streamed
         kept = len(rows) if self._keep else 0
         self._kept = [np.empty((kept, s), dtype=rows.dtype) for s in self.sizes[1:]]
 

@@ -1,4 +1,4 @@
-"""Training vectors in blocks of rows, centred and scaled: from memory, or read block by block from a memory map."""
+"""Training vectors in blocks of rows, centred and scaled: from memory, or read block by block from a file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.hashers.base import compute_type
+from hashlearn.memory import free_memory
 from hashlearn.threads import ThreadMap
 
 Array = NDArray[Any]
@@ -19,13 +20,17 @@ R = TypeVar("R")
 BLOCK_ROWS = 2048
 # Parts whose sums are taken apart and added in order, so that a result does not depend on the number of threads.
 SHARDS = 16
+# A memory map is copied into memory if that, and what is kept beside it, takes at most this share of it.
+_SHARE_OF_MEMORY = 0.5
 
 
 class Rows:
     """(X − offset) / scale, a block of rows at a time.
 
-    An array in memory is prepared once, as a copy in the type that is computed in. Of a memory map only the blocks
-    under way are in memory: each is read and prepared whenever it is asked for.
+    They are prepared once, as a copy in the type that is computed in, unless X is a memory map of a file too large for
+    that: then only the blocks under way are in memory, read and prepared whenever they are asked for.
+
+    ``beside``: numbers (of the same type) for each row that are to be kept in memory as well.
     """
 
     def __init__(
@@ -34,24 +39,29 @@ class Rows:
         offset: NDArray[np.float64],
         scale: float,
         thread_map: ThreadMap,
+        *,
+        beside: int = 0,
     ) -> None:
         self.dtype = compute_type(X.dtype)
         self.shape: tuple[int, int] = X.shape
-        #: Whether rows are read whenever they are asked for.
-        self.mapped = is_mapped(X)
-        self.shards = _shards(len(X))
         self._X = X
+        #: Whether rows are read whenever they are asked for.
+        self.streamed = is_mapped(X) and self._bytes(X.shape[1] + beside) > _SHARE_OF_MEMORY * free_memory()
+        self.shards = _shards(len(X))
         self._offset = offset.astype(self.dtype)
         self._factor = self.dtype(1 / scale)
         self._map = thread_map
         self._prepared: Array | None = None
-        if not self.mapped:
+        if not self.streamed:
             prepared = np.empty(self.shape, dtype=self.dtype)
             self.map(lambda shard: [self._prepare(block, out=prepared[block]) for block in shard])
             self._prepared = prepared
 
     def __len__(self) -> int:
         return len(self._X)
+
+    def _bytes(self, width: int) -> int:
+        return len(self) * width * np.dtype(self.dtype).itemsize
 
     def _prepare(self, block: slice, out: Array | None = None) -> Array:
         X: Array = np.subtract(self._X[block], self._offset, out=out, dtype=self.dtype)
@@ -90,10 +100,8 @@ def _cut(part: slice, n: int) -> list[slice]:
 
 
 def is_mapped(X: Array) -> bool:
-    """Whether an array's memory is a file's."""
+    """Whether an array's memory is a file's. A copy of a memory map is a ``np.memmap`` too, and is not."""
     base: Any = X
     while isinstance(base, np.ndarray):
-        if isinstance(base, np.memmap):
-            return True
         base = base.base
     return isinstance(base, mmap.mmap)

@@ -46,6 +46,7 @@ def itq_layers(
     rows: Rows,
     sizes: Sequence[int],
     rng: np.random.Generator,
+    mean: Floats,
     covariance: Floats,
     components: Floats,
     B: NDArray[np.int8],
@@ -53,12 +54,12 @@ def itq_layers(
 ) -> list[Layer]:
     """A network whose outputs are close to the codes ``B`` that ITQ's ``components`` (D, L) give.
 
-    ``penalty``: the weight of ‖W‖² beside ‖H − B‖²/m in the last layer. A hidden layer of fewer than L units can't
-    hold a unit for each bit.
+    ``mean``, ``covariance``: of the rows. ``penalty``: the weight of ‖W‖² beside ‖H − B‖²/m in the last layer. A hidden
+    layer of fewer than L units can't hold a unit for each bit.
     """
     L = sizes[-1]
     spread = np.sqrt(np.einsum("ik,ij,jk->", components, covariance, components) / L) or 1.0
-    bits, mean = components * (_STEEP / spread), np.zeros(sizes[0])
+    bits = components * (_STEEP / spread)
     layers: list[Layer] = []
     for t in sizes[1:-1]:
         if layers:
@@ -85,10 +86,13 @@ def _covariance(rows: Rows, layers: Sequence[Layer], *, centred: bool = True) ->
 
     def part(block: slice, X: Array) -> tuple[Floats, Floats]:
         S = outputs_of(hidden, X)
+        S -= 0.5  # where sigmoids of small inputs are: what they vary by would be lost beside it
         return S.sum(axis=0, dtype=np.float64), (S.T @ S).astype(np.float64)
 
     mean, second = (total / len(rows) for total in rows.total(part))
-    return mean, second - np.outer(mean, mean) if centred else second
+    covariance = second - np.outer(mean, mean)
+    mean = mean + 0.5
+    return mean, covariance if centred else covariance + np.outer(mean, mean)
 
 
 def _regression(rows: Rows, layers: Sequence[Layer], B: NDArray[np.int8], penalty: float) -> Layer:

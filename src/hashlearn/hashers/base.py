@@ -78,14 +78,14 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         try:
             data: NDArray[Any] = validate_data(self, X, dtype="numeric", ensure_min_samples=2)
             self._check_parameters(data.shape[1])
+            self.n_bits_ = int(self.n_bits)
+            self.info_: dict[str, str] = {}
             self._fit(data, self._checked_labels(y, len(data)))
         except BaseException:
             # A fit that fails leaves the model as it was.
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
-        self.n_bits_ = int(self.n_bits)
-        self.info_: dict[str, str] = {}
         return self
 
     def _checked_labels(self, y: ArrayLike | None, n_samples: int) -> NDArray[Any] | None:
@@ -116,7 +116,10 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
         """The codes as packed bytes (n_samples, ceil(n_bits / 8)): see :mod:`hashlearn.codes`."""
-        X = self._checked(X)
+        return self._encode(self._checked(X))
+
+    def _encode(self, X: NDArray[Any]) -> NDArray[np.uint8]:
+        """``encode`` of vectors that need no check."""
         out = np.empty((len(X), n_bytes(self.n_bits_)), dtype=np.uint8)
         return self._of_blocks(X, out, lambda H: pack(bits_of(H).view(np.bool_)))
 
@@ -124,7 +127,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         self, X: NDArray[Any], out: NDArray[Any], finish: Callable[[NDArray[Any]], NDArray[Any]]
     ) -> NDArray[Any]:
         """Fill ``out`` with what ``finish`` makes of the real values of each block of rows, on all cores."""
-        project, blocks = self._projector(X.dtype), list(row_blocks(X, self.n_bits_))
+        project, blocks = self._projector(X.dtype), list(row_blocks(X, self._width))
 
         def work(rows: slice) -> None:
             out[rows] = finish(project(X[rows]))
@@ -156,6 +159,16 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         from hashlearn.hashers._model_file import read_model
 
         return read_model(path, cls)
+
+    @property
+    def _width(self) -> int:
+        """The most values that are made of one vector on the way to its code."""
+        return self.n_bits_
+
+    def _check_unchanged(self) -> None:
+        """Refuse to save a model whose parameters are no longer those that its learned arrays have the shape of."""
+        if self.n_bits != self.n_bits_:
+            raise ValueError(f"n_bits was changed to {self.n_bits} after fit learned {self.n_bits_} bits: fit again.")
 
     @property
     def _n_features_out(self) -> int:
@@ -199,7 +212,7 @@ def compute_type(dtype: np.dtype[Any]) -> type[np.float32] | type[np.float64]:
     return np.float32 if np.can_cast(dtype, np.float32) else np.float64
 
 
-def row_blocks(X: NDArray[Any], n_bits: int = 1) -> Iterator[slice]:
-    """Slices that cut ``X`` into blocks of rows of a size that suits the cache, and so the values made of them."""
-    rows = max(1, _BLOCK_ELEMENTS // max(X.shape[1], n_bits))
+def row_blocks(X: NDArray[Any], width: int = 1) -> Iterator[slice]:
+    """Slices that cut ``X`` into blocks of rows of a size that suits the cache, as do ``width`` values of each row."""
+    rows = max(1, _BLOCK_ELEMENTS // max(X.shape[1], width))
     return (slice(start, min(start + rows, len(X))) for start in range(0, len(X), rows))

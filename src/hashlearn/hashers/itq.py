@@ -31,6 +31,7 @@ from hashlearn.codes import signs_of
 from hashlearn.hashers._linear import LinearHasher, centred, mean_and_covariance, principal_directions
 from hashlearn.hashers.base import check_count, check_flag, compute_type, row_blocks
 from hashlearn.progress import progress_bar
+from hashlearn.threads import ThreadMap, thread_map
 
 
 class ITQ(LinearHasher):
@@ -74,10 +75,15 @@ class ITQ(LinearHasher):
         check_flag("show_progress", self.show_progress, None)
 
     def _fit(self, X: NDArray[Any], y: NDArray[Any] | None) -> None:
-        self.mean_, covariance = mean_and_covariance(X)
         rng = np.random.default_rng(self.random_state)
-        with progress_bar("ITQ", self.max_iter, unit="iterations", show=self.show_progress) as advance:
-            self.components_, losses = learn(X, self.mean_, covariance, int(self.n_bits), rng, self.max_iter, advance)
+        with (
+            thread_map() as threads,
+            progress_bar("ITQ", self.max_iter, unit="iterations", show=self.show_progress) as advance,
+        ):
+            self.mean_, covariance = mean_and_covariance(X, threads)
+            self.components_, losses = learn(
+                X, self.mean_, covariance, self.n_bits_, rng, threads, self.max_iter, advance
+            )
         self.quantization_loss_ = np.array(losses)
         self.n_iter_ = len(losses)
 
@@ -88,18 +94,22 @@ def learn(
     covariance: NDArray[np.float64],
     L: int,
     rng: np.random.Generator,
+    threads: ThreadMap,
     max_iter: int = 50,
     advance: Callable[[float], object] = lambda _: None,
 ) -> tuple[NDArray[np.float64], list[float]]:
     """P R (D, L) and the loss at each iteration, of data whose mean and covariance are known."""
     P = principal_directions(covariance, L)
     V = np.empty((len(X), L), dtype=compute_type(X.dtype))
-    for rows in row_blocks(X):
+
+    def project(rows: slice) -> None:
         V[rows] = centred(X[rows], mean) @ P.astype(V.dtype)
+
+    threads(project, row_blocks(X))
     R = _random_rotation(L, rng)
     losses = []
     for _ in range(max_iter):
-        R, loss = _rotate(V, R)
+        R, loss = _rotate(V, R, threads)
         losses.append(loss)
         advance(1)
     return P @ R, losses
@@ -111,17 +121,20 @@ def _random_rotation(L: int, rng: np.random.Generator) -> NDArray[np.float64]:
     return Q * signs_of(np.diag(T))
 
 
-def _rotate(V: NDArray[Any], R: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+def _rotate(V: NDArray[Any], R: NDArray[np.float64], threads: ThreadMap) -> tuple[NDArray[np.float64], float]:
     """One iteration: the best rotation for the codes sgn(V R), and the loss of those codes before it."""
-    m, L = V.shape
-    BV = np.zeros((L, L))
-    loss = 0.0
-    for rows in row_blocks(V):
+
+    def part(rows: slice) -> tuple[NDArray[Any], float]:
         Z = V[rows] @ R.astype(V.dtype)
         B = signs_of(Z).astype(V.dtype)
-        BV += B.T @ V[rows]
+        BV = B.T @ V[rows]
         B -= Z
-        loss += float(np.einsum("ij,ij->", B, B, dtype=np.float64))
+        return BV, float(np.einsum("ij,ij->", B, B, dtype=np.float64))
+
+    BV, loss = np.zeros_like(R), 0.0
+    for product, square in threads(part, row_blocks(V)):
+        BV += product
+        loss += square
     # BᵀV = U₁ S U₂ᵀ;  R = U₂ U₁ᵀ
     U1, _, U2t = np.linalg.svd(BV)
-    return U2t.T @ U1.T, loss / m
+    return U2t.T @ U1.T, loss / len(V)

@@ -24,7 +24,7 @@ Steps in turn, from codes by ITQ and a first (W, c) step:
 
 - B step, W and c held: with V = X − 1 c_d, Q = V W_dᵀ + λ₂ H and G = W_d W_dᵀ, J is that of :mod:`._discrete`.
 - (W, c) step, B held: L-BFGS on the encoder. The decoder does not depend on the encoder: given B it is a ridge
-  regression, of which BᵀX, BᵀB, 1ᵀX, 1ᵀB and ‖X‖² are all that is needed (:class:`_Decoder`).
+  regression, of which BᵀX, BᵀB, 1ᵀX, 1ᵀB and ‖X‖² are all that is needed (:mod:`._decoder`).
 
 Samples are rows here and columns in the paper, so that matrices are the transposes of the paper's.
 """
@@ -32,38 +32,30 @@ Samples are rows here and columns in the paper, so that matrices are the transpo
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from hashlearn.codes import signs_of
 from hashlearn.hashers import itq
 from hashlearn.hashers._decoder import DecoderSums, decoder_sums
 from hashlearn.hashers._discrete import descend
-from hashlearn.hashers._early_stop import EarlyStop
+from hashlearn.hashers._early_stop import EarlyStop, check_validation
 from hashlearn.hashers._lbfgs import Minimum, minimise
-from hashlearn.hashers._linear import centred, mean_and_covariance
+from hashlearn.hashers._linear import mean_and_covariance
 from hashlearn.hashers._network import Layer, Network, Slope, Sums, flatten, fold, layers_of, outputs_of
+from hashlearn.hashers._network_hasher import NetworkHasher
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers._start import STARTS, eigen_layers, itq_layers
-from hashlearn.hashers.base import Hasher, check_choice, check_count, check_flag, check_weight, compute_type, row_blocks
+from hashlearn.hashers.base import check_choice, check_count, check_weight
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
 
 Array = NDArray[Any]
 Codes = NDArray[np.int8]
 Floats = NDArray[np.float64]
-
-# Training has settled if its last B step changed at most this share of the bits.
-_SETTLED = 0.01
-# Units of layers 2 and 3 by bits: the paper's, for CIFAR-10 and MNIST and for SIFT (128 features).
-_UNITS = {8: (90, 20), 16: (90, 30), 32: (120, 50), 64: (160, 110)}
-_UNITS_SHORT = {8: (90, 20), 16: (90, 30), 32: (100, 50), 64: (100, 80)}
 
 
 class Lambdas(NamedTuple):
@@ -73,23 +65,6 @@ class Lambdas(NamedTuple):
     quantization: float
     independence: float
     balance: float
-
-
-def auto_units(n_bits: int, n_features: int) -> tuple[int, ...]:
-    """Units of the hidden layers: the paper's, on a straight line between (and beyond) the lengths that it gives.
-
-    Below 8 bits those of 8. Never more than the layer before has, which has no more eigenvectors to start from, nor
-    fewer than the bits.
-    """
-    table = _UNITS_SHORT if n_features <= 128 else _UNITS
-    lengths = list(table)
-    units, before = [], n_features
-    for column in zip(*table.values(), strict=True):
-        slope = (column[-1] - column[-2]) / (lengths[-1] - lengths[-2])
-        wanted = np.interp(n_bits, lengths, column) + slope * max(n_bits - lengths[-1], 0)
-        before = max(min(round(wanted), before), n_bits)
-        units.append(before)
-    return tuple(units)
 
 
 def encoder_terms(sums: Sums, m: int, lambdas: Lambdas) -> tuple[dict[str, float], Slope]:
@@ -108,17 +83,17 @@ def encoder_terms(sums: Sums, m: int, lambdas: Lambdas) -> tuple[dict[str, float
     return terms, Slope(A=l2 / m * np.eye(L) + 2 * l3 / m * C, T=l4 / m * h[None], b=-l2 / m)
 
 
-class UDHDNN(Hasher):
+class UDHDNN(NetworkHasher):
     """UDH-DNN: bit k of x is the sign of output k of a network that was trained together with the codes.
 
     n_bits
         Length of the code; at most the number of features (the codes start from ITQ's).
     hidden_units
-        Units of the hidden layers, first to last; ``"auto"``: the paper's (see :func:`auto_units`).
+        Units of the hidden layers, first to last; ``"auto"``: the paper's (see :func:`._network_hasher.auto_units`).
     lambda1, lambda2, lambda3, lambda4
         Weights of the terms: regularisation, quantization, independence, balance. The paper's.
     max_iter
-        Outer iterations, each a B step and a (W, c) step; the paper's 10. Fewer, if no bit changes any more.
+        Outer iterations, each a B step and a (W, c) step; the paper's 10. Fewer, if neither has anything left to do.
     lbfgs_iter
         Iterations of L-BFGS in a (W, c) step.
     sweeps
@@ -134,7 +109,7 @@ class UDHDNN(Hasher):
         against the reconstruction of X, so that the scale decides what the lambdas mean.
     validation
         None, or a number of training samples that are queries for an early stop: training ends with the first iteration
-        that finds their 50 nearest neighbours no better than the one before (mAP), and keeps that one.
+        that finds their 50 nearest neighbours no better than the one before (mAP), and keeps the one before.
     random_state
         Seed of ITQ's first rotation and of all other draws: an int, a ``numpy.random.Generator``, or None.
     show_progress
@@ -143,17 +118,16 @@ class UDHDNN(Hasher):
         Called as ``callback(hasher, record)`` after each iteration, when ``hasher`` can encode already; ``record`` is
         the new entry of ``history_``. If it returns True, training ends there. A model file does not keep it.
 
-    Learned: ``offset_``, ``scale_``, ``W1_``, ``c1_``, ``W2_``, … (the encoder), ``decoder_``, ``decoder_offset_``,
-    ``history_`` (a dict for each iteration: objective and its terms, flips of the B
-    step, evaluations, seconds), ``n_iter_``,
-    ``converged_``.
+    Learned: ``offset_``, ``scale_``; ``W1_``, ``c1_``, ``W2_``, … (the encoder); ``decoder_``, ``decoder_offset_``;
+    ``history_`` (a dict for each iteration: objective and its terms, flips of the B step, evaluations, seconds);
+    ``n_iter_``, ``converged_``; ``best_iter_``, the iteration that was kept, the last if there is no early stop.
 
-    Products are computed in float32 if that holds X, else in float64. X may be a memory map larger than memory: it is
-    then read block by block. Any other X is copied once.
+    Products are computed in float32 if that holds X, else in float64. X is copied once in that type; a memory map that
+    is too large for that is read block by block.
     """
 
     name = "udh-dnn"
-    _not_saved = ("callback",)
+    _starts = STARTS
 
     def __init__(
         self,
@@ -169,7 +143,7 @@ class UDHDNN(Hasher):
         sweeps: int = 10,
         decoder: str = "exact",
         init: str = "eigen",
-        scale: float | str | None = 5.0,
+        scale: float | str | None = 3.0,
         validation: int | None = None,
         random_state: Any = None,
         show_progress: bool | None = None,
@@ -199,148 +173,65 @@ class UDHDNN(Hasher):
                 f"n_bits must be between 1 and the number of features for UDH-DNN, whose codes start from ITQ's "
                 f"(n_features={n_features}); got {self.n_bits}."
             )
-        if not isinstance(self.hidden_units, (list, tuple)) and self.hidden_units != "auto":
-            raise ValueError(f"hidden_units must be 'auto' or a list of whole numbers; got {self.hidden_units!r}.")
-        for units in self._hidden(n_features, self.n_bits):
-            check_count("hidden_units", units)
-            if self.init == "itq" and units < self.n_bits:
-                raise ValueError(
-                    f"hidden_units must be at least n_bits ({self.n_bits}) for init='itq', which takes a unit for each "
-                    f"bit; got {units}."
-                )
         for number in range(1, 5):
             check_weight(f"lambda{number}", getattr(self, f"lambda{number}"))
-        for name in ("max_iter", "lbfgs_iter", "sweeps"):
-            check_count(name, getattr(self, name))
-        if self.validation is not None:
-            check_count("validation", self.validation)
+        check_count("sweeps", self.sweeps)
         check_choice("decoder", self.decoder, ("exact", "lbfgs"))
-        check_choice("init", self.init, STARTS)
-        if isinstance(self.scale, str):
-            check_choice("scale", self.scale, ("range",))
-        elif self.scale is not None:
-            check_weight("scale", self.scale, zero=False)
-        check_flag("show_progress", self.show_progress, None)
-        if self.callback is not None and not callable(self.callback):
-            raise ValueError(f"callback must be a function or None; got {self.callback!r}.")
-
-    def _hidden(self, n_features: int, n_bits: int) -> Sequence[int]:
-        return auto_units(n_bits, n_features) if isinstance(self.hidden_units, str) else self.hidden_units
-
-    def _sizes(self, n_features: int, n_bits: int) -> tuple[int, ...]:
-        """Units of all layers of the encoder, D to L."""
-        return (n_features, *(int(units) for units in self._hidden(n_features, n_bits)), n_bits)
-
-    def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
-        sizes = self._sizes(n_features, n_bits)
-        state: dict[str, tuple[int, ...]] = {"offset_": (n_features,), "scale_": ()}
-        for i, (s, t) in enumerate(pairwise(sizes), 1):
-            state |= {f"W{i}_": (s, t), f"c{i}_": (t,)}
-        return state
-
-    def _project(self, X: Array) -> Array:
-        return self._projector(X.dtype)(X)
-
-    def _projector(self, dtype: np.dtype[Any]) -> Callable[[Array], Array]:
-        sizes = self._sizes(self.n_features_in_, self.n_bits_)
-        (W, c), *others = [Layer(getattr(self, f"W{i}_"), getattr(self, f"c{i}_")) for i in range(1, len(sizes))]
-        layers = fold([Layer(W / self.scale_, c), *others], compute_type(dtype))
-        return lambda X: outputs_of(layers, centred(X, self.offset_))
 
     def _fit(self, X: Array, y: Array | None) -> None:
-        self.n_bits_ = int(self.n_bits)
-        self.history_: list[dict[str, Any]] = []
+        if self.validation:
+            check_validation(self.validation, len(X))
+        self._forget()
         rng = np.random.default_rng(self.random_state)
-        clock = time.perf_counter()
+        started = time.perf_counter()
         budget = (self.max_iter + 1) * self.lbfgs_iter
-        mean, covariance = mean_and_covariance(X)
-        components, _ = itq.learn(X, mean, covariance, self.n_bits_, rng)
         with (
             thread_map() as threads,
             progress_bar("UDH-DNN", budget, unit="L-BFGS iterations", show=self.show_progress) as advance,
         ):
-            training = self._start(X, mean, covariance, components, rng, threads)
+            training = self._start(X, rng, threads)
             early = EarlyStop(X, int(self.validation), rng) if self.validation else None
-            for t in range(self.max_iter + 1):
-                flips = training.code_step(self.sweeps) if t else 0
-                minimum = training.network_step(self.lbfgs_iter, advance)
-                self._keep(training)
-                seconds, clock = time.perf_counter() - clock, time.perf_counter()
-                record = {
-                    "iteration": t,
-                    "objective": sum(minimum.terms.values()),
-                    **minimum.terms,
-                    "flips": flips,
-                    "evaluations": minimum.evaluations,
-                    "seconds": seconds,
-                }
-                self.history_.append(record)
-                stop = early is not None and early.reached(self, record)
-                if self.callback is not None:
-                    stop |= self.callback(self, record) is True
-                if stop or (t and not flips):
-                    break
-        if early is not None:
-            early.restore(self)
-        self.n_iter_ = t
-        self.converged_ = bool(flips <= _SETTLED * training.B.size)
-        if not self.converged_ and not stop:
-            warnings.warn(
-                f"UDH-DNN has not settled: {flips / training.B.size:.1%} of the bits changed in the last of its "
-                f"{self.max_iter} iterations (max_iter).",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            self._train(training, early, advance, started)
 
-    def _start(
-        self,
-        X: Array,
-        mean: Floats,
-        covariance: Floats,
-        components: Floats,
-        rng: np.random.Generator,
-        threads: ThreadMap,
-    ) -> _Training:
-        """The scale, the codes by ITQ (``components``) and the network before its first step."""
-        if self.scale == "range":
-            self.offset_ = X.min(axis=0).astype(np.float64)
-            self.scale_ = np.array(float(X.max()) - self.offset_.min())
-        else:
-            self.offset_ = mean
-            variance = float(np.trace(covariance))
-            self.scale_ = np.array(1.0 if self.scale is None else np.sqrt(variance / float(self.scale)))
-        if not self.scale_ > 0:  # all samples are equal
-            self.scale_ = np.array(1.0)
-        rows = Rows(X, self.offset_, float(self.scale_), threads)
-        B = np.empty((len(X), self.n_bits_), dtype=np.int8)
-        for block in row_blocks(X):
-            V = centred(X[block], mean)
-            B[block] = signs_of(V @ components.astype(V.dtype))
-        lambdas = Lambdas(*(float(x) for x in (self.lambda1, self.lambda2, self.lambda3, self.lambda4)))
+    def _start(self, X: Array, rng: np.random.Generator, threads: ThreadMap) -> _Training:
+        """The scale, the codes by ITQ and the network before its first step."""
+        mean, covariance = mean_and_covariance(X, threads)
+        components, _ = itq.learn(X, mean, covariance, self.n_bits_, rng, threads)
+        self._learn_scale(X, mean, float(np.trace(covariance)))
         sizes = self._sizes(X.shape[1], self.n_bits_)
-        covariance = covariance / float(self.scale_) ** 2
+        scale = float(self.scale_)
+        rows = Rows(X, self.offset_, scale, threads, beside=sum(sizes[1:]))
+        centre, covariance, components = (mean - self.offset_) / scale, covariance / scale**2, components * scale
+        B = np.empty((len(X), self.n_bits_), dtype=np.int8)
+        P, shift = components.astype(rows.dtype), (centre @ components).astype(rows.dtype)
+
+        def codes(shard: list[slice]) -> None:
+            for block in shard:
+                B[block] = signs_of(rows[block] @ P - shift)
+
+        rows.map(codes)
+        lambdas = Lambdas(*(float(x) for x in (self.lambda1, self.lambda2, self.lambda3, self.lambda4)))
         if self.init == "itq":
             penalty = lambdas.weights / lambdas.quantization if lambdas.quantization else 0.0
-            layers = itq_layers(rows, sizes, rng, covariance, components, B, penalty)
+            layers = itq_layers(rows, sizes, rng, centre, covariance, components, B, penalty)
         else:
             if self.init == "second-moment":
-                centre = (mean - self.offset_) / float(self.scale_)
                 covariance = covariance + np.outer(centre, centre)
             layers = eigen_layers(rows, sizes, rng, covariance, centred=self.init == "eigen")
-        return _Training(rows, layers, B, lambdas, exact=self.decoder == "exact")
+        return _Training(rows, layers, B, lambdas, exact=self.decoder == "exact", sweeps=self.sweeps)
 
     def _keep(self, training: _Training) -> None:
-        for i, layer in enumerate(training.layers, 1):
-            setattr(self, f"W{i}_", layer.W.copy())
-            setattr(self, f"c{i}_", layer.c.copy())
+        super()._keep(training)
         self.decoder_, self.decoder_offset_ = (part.copy() for part in training.decoder)
 
 
 class _Training:
     """The variables of J, and the two steps that lower it in turn."""
 
-    def __init__(self, rows: Rows, layers: Sequence[Layer], B: Codes, lambdas: Lambdas, *, exact: bool) -> None:
-        self.rows, self.B, self.lambdas, self.exact = rows, B, lambdas, exact
+    def __init__(
+        self, rows: Rows, layers: Sequence[Layer], B: Codes, lambdas: Lambdas, *, exact: bool, sweeps: int = 10
+    ) -> None:
+        self.rows, self.B, self.lambdas, self.exact, self.sweeps = rows, B, lambdas, exact, sweeps
         D, L = rows.shape[1], B.shape[1]
         self.sizes = (D, *(len(layer.c) for layer in layers))
         self.network = Network(rows, self.sizes)
@@ -353,7 +244,7 @@ class _Training:
     def layers(self) -> list[Layer]:
         return layers_of(self.theta, self.sizes)
 
-    def code_step(self, sweeps: int) -> int:
+    def code_step(self) -> int:
         """The B step; gives the number of bits that it changed."""
         W, c = self.decoder
         dtype = self.rows.dtype
@@ -368,7 +259,7 @@ class _Training:
             Q += X @ Wt
             Q -= shift
             B = self.B[block]
-            flips = descend(Q, G, B, sweeps)
+            flips = descend(Q, G, B, self.sweeps)
             return (flips, *decoder_sums(X, B.astype(dtype)))
 
         flips, *sums = self.rows.total(step)

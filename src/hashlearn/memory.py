@@ -1,0 +1,56 @@
+"""How much memory there is to use."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["free_memory"]
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def free_memory() -> int:
+    """Bytes that this process may still take, as far as the system tells: 0 if it does not tell."""
+    return max(0, min(_rests(), default=0))
+
+
+def _rests() -> Iterator[int]:
+    """What is left of the machine's memory, of its container's, and of the limits of the process."""
+    try:
+        yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not this kind of system
+        return
+    kilobytes = _fields(Path("/proc/meminfo")) | _fields(Path("/proc/self/status"))
+    if "MemAvailable" in kilobytes:
+        yield 1024 * kilobytes["MemAvailable"]
+    limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
+    if limit is not None and used is not None:
+        yield limit - used
+    if sys.platform != "win32":
+        import resource
+
+        for kind, name in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+            soft, _ = resource.getrlimit(kind)
+            if soft != resource.RLIM_INFINITY:
+                yield soft - 1024 * kilobytes.get(name, 0)
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """The lines ``name: number kB`` of a file of /proc; none if it is not there."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return {}
+    words = [line.replace(":", " ").split() for line in lines]
+    return {word[0]: int(word[1]) for word in words if len(word) == 3 and word[2] == "kB"}
+
+
+def _number(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

@@ -1,0 +1,41 @@
+"""How much memory there is, and under a limit."""
+
+import subprocess
+import sys
+
+import pytest
+
+from hashlearn import memory
+
+LIMITED = """
+import resource
+from hashlearn.memory import free_memory
+free = free_memory()
+soft = 1 << 30
+resource.setrlimit(resource.RLIMIT_DATA, (soft, soft))
+before = free_memory()
+held = bytearray(200_000_000)
+print(free, before, free_memory())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits private memory as Linux does")
+def test_a_limit_of_the_process_counts_and_so_does_what_it_holds():
+    done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True)
+    free, before, after = map(int, done.stdout.split())
+    assert 0 < before < min(free, 1 << 30)
+    assert before - after == pytest.approx(200_000_000, rel=0.1)
+
+
+def test_a_container_s_limit_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    free = memory.free_memory()
+    (tmp_path / "memory.current").write_text("4000\n")
+    for text, expected in (("max", free), ("7000", 3000), ("1000", 0)):
+        (tmp_path / "memory.max").write_text(text + "\n")
+        assert memory.free_memory() == pytest.approx(expected, rel=0.2)
+
+
+def test_an_unknown_system_tells_nothing(monkeypatch):
+    monkeypatch.delattr(memory.os, "sysconf")
+    assert memory.free_memory() == 0
