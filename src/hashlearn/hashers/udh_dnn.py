@@ -143,7 +143,7 @@ class UDHDNN(NetworkHasher):
         sweeps: int = 10,
         decoder: str = "exact",
         init: str = "eigen",
-        scale: float | str | None = 3.0,
+        scale: float | str | None = 5.0,
         validation: int | None = None,
         random_state: Any = None,
         show_progress: bool | None = None,
