@@ -34,6 +34,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "from itq": {"init": "itq", "lbfgs_iter": 30, "validation": 1000},
     "unscaled": {"scale": None, "max_iter": 5},
 }
+# A validation looks for as large a share of 50,000 samples as the truth is of the database: 10,000 of a million.
+NEIGHBOURS = {"sift-photos": {"validation_neighbours": 500}}
 
 
 def key_of(run: dict[str, Any]) -> tuple[Any, ...]:
@@ -51,9 +53,10 @@ def run_all(name: str, variants: list[str], runs: list[dict[str, Any]], path: Pa
     n = max(n, 3)
     how = setting(name)
     expected = replace(how, protocol=replace(how.protocol, ties="expected"))
-    hashers = {variant: UDHDNN(**VARIANTS[variant]) for variant in variants}
+    hashers = {variant: UDHDNN(**VARIANTS[variant], **NEIGHBOURS.get(name, {})) for variant in variants}
     for run in runs:
-        if run["variant"] in hashers and run["parameters"] != parameters_of(hashers[run["variant"]]):
+        mine = run["dataset"] == name and run["variant"] in hashers
+        if mine and run["parameters"] != parameters_of(hashers[run["variant"]]):
             raise SystemExit(f"the file holds a run with other parameters: {run}")
     done = {key_of(run) for run in runs}
     for seed, dataset in baselines.repetitions(name, n):

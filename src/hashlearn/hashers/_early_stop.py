@@ -12,16 +12,17 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# Of a validation: true neighbours of a query, and how many training samples they are looked for among.
-_NEIGHBOURS, _DATABASE, _LEAST_DATABASE = 50, 50_000, 500
+# How many training samples a validation searches among, at most; and at least, for each neighbour that it looks for.
+_DATABASE, _LEAST_DATABASE = 50_000, 10
 
 
-def check_validation(n_queries: int, n_samples: int) -> None:
-    """Refuse more queries than leave samples to search, among which 50 neighbours mean something."""
-    if n_queries > n_samples - _LEAST_DATABASE:
+def check_validation(n_queries: int, k: int, n_samples: int) -> None:
+    """Refuse more queries than leave samples to search, among which ``k`` neighbours mean something."""
+    least = _LEAST_DATABASE * k
+    if n_queries > n_samples - least:
         raise ValueError(
-            f"validation must leave at least {_LEAST_DATABASE} of the {n_samples} samples to search among; "
-            f"got {n_queries}."
+            f"validation must leave at least {least} of the {n_samples} samples, {_LEAST_DATABASE} for each of the "
+            f"{k} neighbours (validation_neighbours); got {n_queries}."
         )
 
 
@@ -31,14 +32,14 @@ class EarlyStop:
     The queries are training samples, as in the authors' later code; what they are searched among are others.
     """
 
-    def __init__(self, X: Array, n_queries: int, rng: np.random.Generator) -> None:
+    def __init__(self, X: Array, n_queries: int, k: int, rng: np.random.Generator) -> None:
         from hashlearn.evaluation import Truth, euclidean_neighbours
 
         drawn = rng.permutation(len(X))[: n_queries + _DATABASE]
         # Their values alone: a truth of booleans is refused.
         queries, database = (X[np.sort(part)] * 1 for part in (drawn[:n_queries], drawn[n_queries:]))
         self.queries, self.database = queries, database
-        self.truth = Truth.neighbours(euclidean_neighbours(queries, database, _NEIGHBOURS, show_progress=False))
+        self.truth = Truth.neighbours(euclidean_neighbours(queries, database, k, show_progress=False))
         self.score, self.best = -1.0, dict[str, Any]()
 
     def reached(self, hasher: NetworkHasher, record: dict[str, Any]) -> bool:

@@ -109,7 +109,10 @@ class UDHDNN(NetworkHasher):
         against the reconstruction of X, so that the scale decides what the lambdas mean.
     validation
         None, or a number of training samples that are queries for an early stop: training ends with the first iteration
-        that finds their 50 nearest neighbours no better than the one before (mAP), and keeps the one before.
+        that finds their nearest neighbours no better than the one before (mAP), and keeps the one before.
+    validation_neighbours
+        How many neighbours of each; they are looked for among at most 50,000 other samples. As large a share of them as
+        a search shall find is best.
     random_state
         Seed of ITQ's first rotation and of all other draws: an int, a ``numpy.random.Generator``, or None.
     show_progress
@@ -145,6 +148,7 @@ class UDHDNN(NetworkHasher):
         init: str = "eigen",
         scale: float | str | None = 5.0,
         validation: int | None = None,
+        validation_neighbours: int = 50,
         random_state: Any = None,
         show_progress: bool | None = None,
         callback: Callable[[UDHDNN, dict[str, Any]], object] | None = None,
@@ -162,6 +166,7 @@ class UDHDNN(NetworkHasher):
         self.init = init
         self.scale = scale
         self.validation = validation
+        self.validation_neighbours = validation_neighbours
         self.random_state = random_state
         self.show_progress = show_progress
         self.callback = callback
@@ -176,11 +181,12 @@ class UDHDNN(NetworkHasher):
         for number in range(1, 5):
             check_weight(f"lambda{number}", getattr(self, f"lambda{number}"))
         check_count("sweeps", self.sweeps)
+        check_count("validation_neighbours", self.validation_neighbours)
         check_choice("decoder", self.decoder, ("exact", "lbfgs"))
 
     def _fit(self, X: Array, y: Array | None) -> None:
         if self.validation:
-            check_validation(self.validation, len(X))
+            check_validation(self.validation, self.validation_neighbours, len(X))
         self._forget()
         rng = np.random.default_rng(self.random_state)
         started = time.perf_counter()
@@ -190,7 +196,9 @@ class UDHDNN(NetworkHasher):
             progress_bar("UDH-DNN", budget, unit="L-BFGS iterations", show=self.show_progress) as advance,
         ):
             training = self._start(X, rng, threads)
-            early = EarlyStop(X, int(self.validation), rng) if self.validation else None
+            early = (
+                EarlyStop(X, int(self.validation), int(self.validation_neighbours), rng) if self.validation else None
+            )
             self._train(training, early, advance, started)
 
     def _start(self, X: Array, rng: np.random.Generator, threads: ThreadMap) -> _Training:
