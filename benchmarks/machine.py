@@ -68,10 +68,15 @@ def peak_gigabytes() -> float:
 
 
 def report(name: str, results: dict[str, Any], path: Path | None) -> None:
-    """Say the machine; keep the results beside the documentation, if a file was named."""
+    """Say the machine; keep the results beside the documentation, if a file was named.
+
+    Parts of the same benchmark that the file holds from an earlier run stay.
+    """
     here = describe()
     print("machine:", ", ".join(f"{key} {value}" for key, value in here.items()))
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"benchmark": name, "machine": here, **results}, indent=2) + "\n")
+        before = json.loads(path.read_text()) if path.exists() else {}
+        earlier = before if before.get("benchmark") == name else {}
+        path.write_text(json.dumps({**earlier, "benchmark": name, "machine": here, **results}, indent=2) + "\n")
         print(f"written: {path}")
