@@ -25,27 +25,46 @@ from hashlearn.evaluation import Protocol, Truth, euclidean_neighbours, evaluate
 N_QUERIES, N_BITS = 1000, 32
 PROTOCOL = Protocol(radii=(2, 3, 4))
 
-SCALES: list[dict[str, Any]] = [
-    *({"init": "eigen", "scale": scale, "lbfgs_iter": 100} for scale in (5, 15, 2, 50, None, "range", 500)),
-    *({"init": "itq", "scale": scale, "lbfgs_iter": 30} for scale in (50, 5, None)),
-]
-OTHERS: list[dict[str, Any]] = [
-    *({"init": "eigen", "scale": scale, "lbfgs_iter": n} for scale in (5, 50) for n in (50, 200)),
-    {"init": "itq", "scale": 50, "lbfgs_iter": 100},
-    *({"init": "eigen", "scale": 5, "lbfgs_iter": 100, "sweeps": n} for n in (1, 3)),
-    {"init": "eigen", "scale": 5, "lbfgs_iter": 100, "decoder": "lbfgs"},
-    {"init": "second-moment", "scale": 5, "lbfgs_iter": 100},
-]
-# Whether what is best at 32 bits is good at other lengths.
-LENGTHS: list[dict[str, Any]] = [
-    options
-    for n_bits in (8, 16, 64)
-    for options in (
-        {"method": "itq", "n_bits": n_bits},
-        *({"init": "eigen", "scale": scale, "lbfgs_iter": 100, "n_bits": n_bits} for scale in (5, 50)),
-    )
-]
-PLANS = {"cifar10": SCALES + LENGTHS + OTHERS, "cifar10-dh": SCALES + LENGTHS[3:], "mnist": SCALES + LENGTHS}
+
+def _eigen(scale: object, lbfgs_iter: int = 100, **others: Any) -> dict[str, Any]:
+    return {"init": "eigen", "scale": scale, "lbfgs_iter": lbfgs_iter, **others}
+
+
+def _from_itq(scale: object, lbfgs_iter: int = 30, **others: Any) -> dict[str, Any]:
+    return {"init": "itq", "scale": scale, "lbfgs_iter": lbfgs_iter, **others}
+
+
+def _itq(n_bits: int) -> dict[str, Any]:
+    return {"method": "itq", "n_bits": n_bits}
+
+
+# What is run on each data set, at 32 bits unless it says otherwise; ITQ at 32 bits always.
+PLANS: dict[str, list[dict[str, Any]]] = {
+    "cifar10": [
+        *(_eigen(scale) for scale in (None, 2, 3, 5, 15, 50, 500, "range")),
+        *(_eigen(scale, n) for scale, n in ((5, 50), (50, 50), (50, 200))),
+        *(_from_itq(scale) for scale in (None, 5, 50)),
+        _from_itq(50, 100),
+        _eigen(5, sweeps=1),
+        _eigen(5, decoder="lbfgs"),
+        {**_eigen(5), "init": "second-moment"},
+        _eigen(5, 200, validation=1000),
+        *(options for n_bits in (8, 16) for options in (_itq(n_bits), _eigen(5, n_bits=n_bits))),
+        _itq(64),
+        *(_eigen(scale, n_bits=64) for scale in (2, 3, 5)),
+        _eigen(15, 50, n_bits=64),
+        _eigen(5, 200, n_bits=64, validation=1000),
+    ],
+    "mnist": [
+        *(_eigen(scale) for scale in (3, 5, 15)),
+        _eigen(5, 50),
+        *(options for n_bits in (8, 16) for options in (_itq(n_bits), _eigen(5, n_bits=n_bits))),
+        _itq(64),
+        *(_eigen(scale, n_bits=64) for scale in (3, 5)),
+        _eigen(5, 200, n_bits=64, validation=1000),
+    ],
+    "cifar10-dh": [*(_eigen(scale) for scale in (None, 2, 5)), _from_itq(None)],
+}
 
 
 def split(name: str) -> tuple[Any, Any, Truth]:

@@ -210,7 +210,7 @@ def test_float32_and_float64_runs_agree_in_the_objective(seed, digits):
     """Their paths part after some hundred steps, where a bit tips the other way, and still end equally low.
 
     At a total variance of 50. At the default's, where the network is far from its minimum when a step ends, they end up
-    to 8e-4 apart; two runs in float64 whose data differ by 1e-12 end up to 3e-4 apart there.
+    to 5e-4 apart; two runs in float64 whose data differ by 1e-12 end up to 3e-4 apart there.
     """
     single, double = (
         UDHDNN(8, max_iter=4, scale=50, random_state=seed).fit(digits.astype(dtype)).history_[-1]["objective"]
