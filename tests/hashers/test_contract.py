@@ -24,7 +24,7 @@ from hashlearn.hashers._model_file import _content
 METHODS = hashlearn.METHODS
 every_method = pytest.mark.parametrize("name", METHODS)
 # Methods that train for long: the contract holds for short training too, which warns that it has not settled.
-SHORT = {"udh-dnn": {"max_iter": 2, "lbfgs_iter": 10}}
+SHORT = {name: {"max_iter": 2, "lbfgs_iter": 10} for name in ("udh-dnn", "sdh-dnn")}
 pytestmark = pytest.mark.filterwarnings("ignore:.*has not settled:sklearn.exceptions.ConvergenceWarning")
 
 

@@ -19,9 +19,10 @@ from hashlearn.hashers._decoder import decoder_sums
 from hashlearn.hashers._lbfgs import minimise
 from hashlearn.hashers._network import flatten, layers_of
 from hashlearn.hashers._network_hasher import auto_units
+from hashlearn.hashers._objective import Lambdas
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers._start import eigen_layers, itq_layers
-from hashlearn.hashers.udh_dnn import Lambdas, _Training
+from hashlearn.hashers.udh_dnn import _Training
 from hashlearn.threads import thread_map
 from reference import udh_dnn as reference
 

@@ -73,7 +73,8 @@ def gradient(X, B, W, c, lambdas):
     return dW, dc
 
 
-def weights_step(X, B, W, c, lambdas, lbfgs_iter):
+def lbfgs(value_and_gradient, W, c, max_iter):
+    """W and c that minimise a function of them: ``value_and_gradient(W, c) -> value, (dW, dc)``."""
     shapes = [part.shape for part in (*W, *c)]
     edges = np.cumsum([0, *(int(np.prod(shape)) for shape in shapes)])
 
@@ -82,13 +83,18 @@ def weights_step(X, B, W, c, lambdas, lbfgs_iter):
         return parts[: len(W)], parts[len(W) :]
 
     def function(theta):
-        parts = split(theta)
-        dW, dc = gradient(X, B, *parts, lambdas)
-        return sum(terms(X, B, *parts, lambdas).values()), np.concatenate([part.ravel() for part in (*dW, *dc)])
+        value, (dW, dc) = value_and_gradient(*split(theta))
+        return value, np.concatenate([part.ravel() for part in (*dW, *dc)])
 
     theta = np.concatenate([part.ravel() for part in (*W, *c)])
-    options = {"maxiter": lbfgs_iter, "maxfun": 10_000, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-9}
+    options = {"maxiter": max_iter, "maxfun": 10_000, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-9}
     return split(minimize(function, theta, jac=True, method="L-BFGS-B", options=options).x)
+
+
+def weights_step(X, B, W, c, lambdas, lbfgs_iter):
+    return lbfgs(
+        lambda W, c: (sum(terms(X, B, W, c, lambdas).values()), gradient(X, B, W, c, lambdas)), W, c, lbfgs_iter
+    )
 
 
 def codes_step(X, B, W, c, lambdas, sweeps):

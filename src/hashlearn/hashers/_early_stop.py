@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from hashlearn.evaluation import Truth
     from hashlearn.hashers._network_hasher import NetworkHasher
 
 Array = NDArray[Any]
@@ -27,20 +28,30 @@ def check_validation(n_queries: int, k: int, n_samples: int) -> None:
 
 
 class EarlyStop:
-    """Ends training when samples of it no longer find their neighbours better (mAP), and goes back to the best.
+    """Ends training when queries no longer find what is relevant better (mAP), and goes back to the best."""
 
-    The queries are training samples, as in the authors' later code; what they are searched among are others.
-    """
+    def __init__(self, queries: Array, database: Array, truth: Truth) -> None:
+        self.queries, self.database, self.truth = queries, database, truth
+        self.score, self.best = -1.0, dict[str, Any]()
 
-    def __init__(self, X: Array, n_queries: int, k: int, rng: np.random.Generator) -> None:
+    @classmethod
+    def by_neighbours(cls, X: Array, n_queries: int, k: int, rng: np.random.Generator) -> EarlyStop:
+        """Queries are training samples, as in the authors' later code; what they are searched among are others."""
         from hashlearn.evaluation import Truth, euclidean_neighbours
 
         drawn = rng.permutation(len(X))[: n_queries + _DATABASE]
-        # Their values alone: a truth of booleans is refused.
+        # Times 1: neighbours are not looked for among booleans.
         queries, database = (X[np.sort(part)] * 1 for part in (drawn[:n_queries], drawn[n_queries:]))
-        self.queries, self.database = queries, database
-        self.truth = Truth.neighbours(euclidean_neighbours(queries, database, k, show_progress=False))
-        self.score, self.best = -1.0, dict[str, Any]()
+        neighbours = euclidean_neighbours(queries, database, k, show_progress=False)
+        return cls(queries, database, Truth.neighbours(neighbours))
+
+    @classmethod
+    def by_labels(cls, kept: tuple[Array, Array], X: Array, y: Array) -> EarlyStop:
+        """Queries are samples that were kept from training; relevant is what has the same label."""
+        from hashlearn.evaluation import Truth
+
+        step = -(-len(X) // _DATABASE)
+        return cls(kept[0], X[::step], Truth.labels(kept[1], y[::step]))
 
     def reached(self, hasher: NetworkHasher, record: dict[str, Any]) -> bool:
         from hashlearn.evaluation import evaluate

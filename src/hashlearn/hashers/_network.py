@@ -123,9 +123,16 @@ def measure(H: Array, block: Block, n_classes: int) -> Sums:
         class_sums = np.ones(len(H), dtype=H.dtype) @ H
         class_sums = class_sums[None]
     else:
-        class_sums = np.stack([np.bincount(block.y, column, n_classes) for column in H.T], axis=1)
+        class_sums = _one_hot(block.y, n_classes, H.dtype).T @ H
     agreement = float(np.vdot(H, block.B.astype(H.dtype)))
     return Sums(gram, class_sums.astype(np.float64), agreement)
+
+
+def _one_hot(y: Array, n_classes: int, dtype: Any) -> Any:
+    """(rows, c), sparse."""
+    from scipy.sparse import csr_array
+
+    return csr_array((np.ones(len(y), dtype=dtype), y, np.arange(len(y) + 1)), shape=(len(y), n_classes))
 
 
 def push_back(

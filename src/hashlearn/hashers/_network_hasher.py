@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import time
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import count, pairwise
-from typing import Any, ClassVar, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from hashlearn.codes import signs_of
+from hashlearn.hashers import itq
 from hashlearn.hashers._early_stop import EarlyStop
 from hashlearn.hashers._lbfgs import Minimum
-from hashlearn.hashers._linear import centred
+from hashlearn.hashers._linear import centred, mean_and_covariance
 from hashlearn.hashers._network import Layer, fold, outputs_of
+from hashlearn.hashers._objective import Lambdas
+from hashlearn.hashers._rows import Rows
+from hashlearn.hashers._start import STARTS, eigen_layers, itq_layers
 from hashlearn.hashers.base import Hasher, check_choice, check_count, check_flag, check_weight, compute_type
+from hashlearn.progress import progress_bar
+from hashlearn.threads import ThreadMap, thread_map
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -60,11 +68,21 @@ class Training(Protocol):
         """A better network, B held: the objective at its end."""
 
 
-class NetworkHasher(Hasher):
-    """A method that trains a network together with codes.
+class Samples(NamedTuple):
+    """What a network is trained on."""
 
-    Its ``__init__`` has the parameters below. ``_fit`` makes a :class:`Training` and hands it to ``_train``.
-    """
+    X: Array
+    y: Array | None = None  #: classes 0 … c − 1
+    kept: tuple[Array, Array] | None = None  #: vectors and classes that are kept from training
+
+
+class NetworkHasher(Hasher):
+    """A method that trains a network together with codes; its ``__init__`` has the parameters below."""
+
+    lambda1: float
+    lambda2: float
+    lambda3: float
+    lambda4: float
 
     hidden_units: str | Sequence[int]
     max_iter: int
@@ -80,12 +98,17 @@ class NetworkHasher(Hasher):
     scale_: NDArray[np.float64]
     history_: list[dict[str, Any]]
 
-    #: What ``init`` may be.
-    _starts: ClassVar[Sequence[str]]
     _not_saved = ("callback",)
 
     def _check_parameters(self, n_features: int) -> None:
         super()._check_parameters(n_features)
+        if self.n_bits > n_features:
+            raise ValueError(
+                f"n_bits must be between 1 and the number of features for {self.name.upper()}, whose codes start from "
+                f"ITQ's (n_features={n_features}); got {self.n_bits}."
+            )
+        for number in range(1, 5):
+            check_weight(f"lambda{number}", getattr(self, f"lambda{number}"))
         units = self.hidden_units
         if not isinstance(units, (list, tuple)) and not (isinstance(units, str) and units == "auto"):
             raise ValueError(f"hidden_units must be 'auto' or a list of whole numbers; got {units!r}.")
@@ -100,7 +123,7 @@ class NetworkHasher(Hasher):
             check_count(name, getattr(self, name))
         if self.validation is not None:
             check_count("validation", self.validation)
-        check_choice("init", self.init, self._starts)
+        check_choice("init", self.init, STARTS)
         if isinstance(self.scale, str):
             check_choice("scale", self.scale, ("range",))
         elif self.scale is not None:
@@ -152,6 +175,62 @@ class NetworkHasher(Hasher):
     def _width(self) -> int:
         return max(len(layer.c) for layer in self.layers_)
 
+    def _fit(self, X: Array, y: Array | None) -> None:
+        self._forget()
+        rng = np.random.default_rng(self.random_state)
+        started = time.perf_counter()
+        samples = self._samples(X, y, rng)
+        budget = (self.max_iter + 1) * self.lbfgs_iter
+        with (
+            thread_map() as threads,
+            progress_bar(self.name.upper(), budget, unit="L-BFGS iterations", show=self.show_progress) as advance,
+        ):
+            training = self._training(samples, *self._begin(samples.X, rng, threads))
+            self._train(training, self._early_stop(samples, rng), advance, started)
+
+    @abstractmethod
+    def _samples(self, X: Array, y: Array | None, rng: np.random.Generator) -> Samples:
+        """What is trained on, and what is kept from it; checked before any work."""
+
+    @abstractmethod
+    def _training(self, samples: Samples, rows: Rows, layers: Sequence[Layer], B: NDArray[np.int8]) -> Training:
+        """The method's objective, at its start."""
+
+    @abstractmethod
+    def _early_stop(self, samples: Samples, rng: np.random.Generator) -> EarlyStop | None:
+        """What ``validation`` asks for."""
+
+    @property
+    def _lambdas(self) -> Lambdas:
+        return Lambdas(float(self.lambda1), float(self.lambda2), float(self.lambda3), float(self.lambda4))
+
+    def _begin(
+        self, X: Array, rng: np.random.Generator, threads: ThreadMap
+    ) -> tuple[Rows, list[Layer], NDArray[np.int8]]:
+        """The scale, the codes by ITQ and the network before its first step."""
+        mean, covariance = mean_and_covariance(X, threads)
+        components, _ = itq.learn(X, mean, covariance, self.n_bits_, rng, threads)
+        self._learn_scale(X, mean, float(np.trace(covariance)))
+        sizes = self._sizes(X.shape[1], self.n_bits_)
+        scale = float(self.scale_)
+        rows = Rows(X, self.offset_, scale, threads, beside=sum(sizes[1:]))
+        centre, covariance, components = (mean - self.offset_) / scale, covariance / scale**2, components * scale
+        B = np.empty((len(X), self.n_bits_), dtype=np.int8)
+        P, shift = components.astype(rows.dtype), (centre @ components).astype(rows.dtype)
+
+        def codes(shard: list[slice]) -> None:
+            for block in shard:
+                B[block] = signs_of(rows[block] @ P - shift)
+
+        rows.map(codes)
+        if self.init == "itq":
+            lambdas = self._lambdas
+            penalty = lambdas.weights / lambdas.quantization if lambdas.quantization else 0.0
+            return rows, itq_layers(rows, sizes, rng, centre, covariance, components, B, penalty), B
+        if self.init == "second-moment":
+            covariance = covariance + np.outer(centre, centre)
+        return rows, eigen_layers(rows, sizes, rng, covariance, centred=self.init == "eigen"), B
+
     def _learn_scale(self, X: Array, mean: Floats, variance: float) -> None:
         """What is taken off X and what it is divided by, before the network; ``variance``: its total."""
         if self.scale == "range":
@@ -199,7 +278,7 @@ class NetworkHasher(Hasher):
                 f"{self.name.upper()} has not settled: {flips / training.B.size:.1%} of the bits changed in the last "
                 f"of its {self.max_iter} iterations (max_iter).",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _forget(self) -> None:

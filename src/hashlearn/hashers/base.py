@@ -92,13 +92,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         """Labels (n_samples,) for a method that learns from them; None for the others."""
         if not self.supervised:
             return None
-        labels = np.asarray(y)
-        if y is None or labels.ndim != 1 or len(labels) != n_samples:
-            found = "none" if y is None else f"shape {labels.shape}"
-            raise ValueError(f"{type(self).__name__} learns from labels: y must be ({n_samples},); got {found}.")
-        if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-            raise ValueError(f"y must have a label for every sample; sample {np.argmin(np.isfinite(labels))} has none.")
-        return labels
+        return check_labels(y, n_samples, type(self).__name__)
 
     def _checked(self, X: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
@@ -179,6 +173,44 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         tags.transformer_tags.preserves_dtype = []  # bits are uint8, whatever X is
         tags.target_tags.required = self.supervised
         return tags
+
+
+def check_labels(y: Any, n_samples: int, name: str) -> NDArray[Any]:
+    """Labels (n_samples,), one for every sample, of any hashable kind."""
+    labels: NDArray[Any] = np.asarray([] if y is None else y) if not _are_tuples(y) else _objects(y)
+    if y is None or labels.ndim != 1 or len(labels) != n_samples:
+        found = "none" if y is None else f"shape {labels.shape}"
+        hint = "; several labels a sample are not supported" if labels.ndim == 2 and labels.shape[1] > 1 else ""
+        raise ValueError(f"{name} learns from labels: y must be ({n_samples},); got {found}{hint}.")
+    if labels.dtype.kind == "f":
+        missing = ~np.isfinite(labels)
+    elif labels.dtype == object:
+        missing = np.array([label is None or label != label for label in labels])
+    else:
+        return labels
+    if missing.any():
+        raise ValueError(f"y must have a label for every sample; sample {np.argmax(missing)} has none.")
+    return labels
+
+
+def _are_tuples(y: Any) -> bool:
+    return isinstance(y, (list, tuple)) and len(y) > 0 and all(isinstance(label, tuple) for label in y)
+
+
+def _objects(y: Sequence[Any]) -> NDArray[Any]:
+    labels = np.empty(len(y), dtype=object)
+    labels[:] = y
+    return labels
+
+
+def classes_of(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The different labels, and the number of each sample's among them."""
+    try:
+        return np.unique(labels, return_inverse=True)
+    except TypeError:  # labels that have no order: by first appearance
+        numbers: dict[Any, int] = {}
+        found = np.array([numbers.setdefault(label, len(numbers)) for label in labels])
+        return _objects(list(numbers)), found
 
 
 def check_count(name: str, value: object) -> None:

@@ -31,56 +31,25 @@ Samples are rows here and columns in the paper, so that matrices are the transpo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.codes import signs_of
-from hashlearn.hashers import itq
 from hashlearn.hashers._decoder import DecoderSums, decoder_sums
 from hashlearn.hashers._discrete import descend
 from hashlearn.hashers._early_stop import EarlyStop, check_validation
 from hashlearn.hashers._lbfgs import Minimum, minimise
-from hashlearn.hashers._linear import mean_and_covariance
-from hashlearn.hashers._network import Layer, Network, Slope, Sums, flatten, fold, layers_of, outputs_of
-from hashlearn.hashers._network_hasher import NetworkHasher
+from hashlearn.hashers._network import Layer, Network, flatten, fold, layers_of, outputs_of
+from hashlearn.hashers._network_hasher import NetworkHasher, Samples
+from hashlearn.hashers._objective import Lambdas, encoder_terms
 from hashlearn.hashers._rows import Rows
-from hashlearn.hashers._start import STARTS, eigen_layers, itq_layers
-from hashlearn.hashers.base import check_choice, check_count, check_weight
-from hashlearn.progress import progress_bar
-from hashlearn.threads import ThreadMap, thread_map
+from hashlearn.hashers.base import check_choice, check_count
 
 Array = NDArray[Any]
 Codes = NDArray[np.int8]
 Floats = NDArray[np.float64]
-
-
-class Lambdas(NamedTuple):
-    """The weights of the terms."""
-
-    weights: float
-    quantization: float
-    independence: float
-    balance: float
-
-
-def encoder_terms(sums: Sums, m: int, lambdas: Lambdas) -> tuple[dict[str, float], Slope]:
-    """The terms of J that depend on H, and ∂J/∂H."""
-    L = len(sums.gram)
-    _, l2, l3, l4 = lambdas
-    C = sums.gram / m - np.eye(L)
-    h = sums.class_sums[0]
-    terms = {
-        # ‖H − B‖² = ‖H‖² − 2 ⟨H, B⟩ + mL
-        "quantization": l2 / (2 * m) * (float(np.trace(sums.gram)) - 2 * sums.agreement + m * L),
-        "independence": l3 / 2 * float(np.sum(C * C)),
-        "balance": l4 / (2 * m) * float(h @ h),
-    }
-    # λ₂/m (H − B) + 2λ₃/m H (HᵀH/m − I) + λ₄/m 1 (1ᵀH)
-    return terms, Slope(A=l2 / m * np.eye(L) + 2 * l3 / m * C, T=l4 / m * h[None], b=-l2 / m)
 
 
 class UDHDNN(NetworkHasher):
@@ -130,7 +99,6 @@ class UDHDNN(NetworkHasher):
     """
 
     name = "udh-dnn"
-    _starts = STARTS
 
     def __init__(
         self,
@@ -173,60 +141,22 @@ class UDHDNN(NetworkHasher):
 
     def _check_parameters(self, n_features: int) -> None:
         super()._check_parameters(n_features)
-        if self.n_bits > n_features:
-            raise ValueError(
-                f"n_bits must be between 1 and the number of features for UDH-DNN, whose codes start from ITQ's "
-                f"(n_features={n_features}); got {self.n_bits}."
-            )
-        for number in range(1, 5):
-            check_weight(f"lambda{number}", getattr(self, f"lambda{number}"))
         check_count("sweeps", self.sweeps)
         check_count("validation_neighbours", self.validation_neighbours)
         check_choice("decoder", self.decoder, ("exact", "lbfgs"))
 
-    def _fit(self, X: Array, y: Array | None) -> None:
+    def _samples(self, X: Array, y: Array | None, rng: np.random.Generator) -> Samples:
         if self.validation:
             check_validation(self.validation, self.validation_neighbours, len(X))
-        self._forget()
-        rng = np.random.default_rng(self.random_state)
-        started = time.perf_counter()
-        budget = (self.max_iter + 1) * self.lbfgs_iter
-        with (
-            thread_map() as threads,
-            progress_bar("UDH-DNN", budget, unit="L-BFGS iterations", show=self.show_progress) as advance,
-        ):
-            training = self._start(X, rng, threads)
-            early = (
-                EarlyStop(X, int(self.validation), int(self.validation_neighbours), rng) if self.validation else None
-            )
-            self._train(training, early, advance, started)
+        return Samples(X)
 
-    def _start(self, X: Array, rng: np.random.Generator, threads: ThreadMap) -> _Training:
-        """The scale, the codes by ITQ and the network before its first step."""
-        mean, covariance = mean_and_covariance(X, threads)
-        components, _ = itq.learn(X, mean, covariance, self.n_bits_, rng, threads)
-        self._learn_scale(X, mean, float(np.trace(covariance)))
-        sizes = self._sizes(X.shape[1], self.n_bits_)
-        scale = float(self.scale_)
-        rows = Rows(X, self.offset_, scale, threads, beside=sum(sizes[1:]))
-        centre, covariance, components = (mean - self.offset_) / scale, covariance / scale**2, components * scale
-        B = np.empty((len(X), self.n_bits_), dtype=np.int8)
-        P, shift = components.astype(rows.dtype), (centre @ components).astype(rows.dtype)
+    def _training(self, samples: Samples, rows: Rows, layers: Sequence[Layer], B: Codes) -> _Training:
+        return _Training(rows, layers, B, self._lambdas, exact=self.decoder == "exact", sweeps=self.sweeps)
 
-        def codes(shard: list[slice]) -> None:
-            for block in shard:
-                B[block] = signs_of(rows[block] @ P - shift)
-
-        rows.map(codes)
-        lambdas = Lambdas(*(float(x) for x in (self.lambda1, self.lambda2, self.lambda3, self.lambda4)))
-        if self.init == "itq":
-            penalty = lambdas.weights / lambdas.quantization if lambdas.quantization else 0.0
-            layers = itq_layers(rows, sizes, rng, centre, covariance, components, B, penalty)
-        else:
-            if self.init == "second-moment":
-                covariance = covariance + np.outer(centre, centre)
-            layers = eigen_layers(rows, sizes, rng, covariance, centred=self.init == "eigen")
-        return _Training(rows, layers, B, lambdas, exact=self.decoder == "exact", sweeps=self.sweeps)
+    def _early_stop(self, samples: Samples, rng: np.random.Generator) -> EarlyStop | None:
+        if not self.validation:
+            return None
+        return EarlyStop.by_neighbours(samples.X, int(self.validation), int(self.validation_neighbours), rng)
 
     def _keep(self, training: _Training) -> None:
         super()._keep(training)

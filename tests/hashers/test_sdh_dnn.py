@@ -1,0 +1,270 @@
+"""SDH-DNN: against the paper's algorithm with its m × m matrices, and what its steps promise."""
+
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from sklearn.datasets import load_digits
+
+from hashlearn import ITQ, SDHDNN
+from hashlearn.codes import signs_of
+from hashlearn.evaluation import Truth, evaluate
+from hashlearn.hashers._network import Sums, flatten, layers_of
+from hashlearn.hashers._objective import Lambdas
+from hashlearn.hashers._rows import Rows
+from hashlearn.hashers._start import eigen_layers
+from hashlearn.hashers.sdh_dnn import _Training, pair_floors, pair_term
+from reference import sdh_dnn as reference
+
+LAMBDAS = Lambdas(1e-3, 5.0, 1.0, 1e-4)
+TERMS = ("pairs", "weights", "quantization", "independence", "balance")
+pytestmark = pytest.mark.filterwarnings("ignore:.*has not settled:sklearn.exceptions.ConvergenceWarning")
+
+
+def in_order(function, items):
+    return [function(item) for item in items]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = load_digits()
+    return data.data, data.target
+
+
+@pytest.fixture(scope="module")
+def unbalanced(digits):
+    """Samples of four classes: 5, 20, 60 and 65 of them."""
+    X, y = digits
+    rows = np.concatenate([np.flatnonzero(y == k)[:n] for k, n in ((3, 5), (8, 20), (0, 60), (7, 65))])
+    rows = np.random.default_rng(0).permutation(rows)
+    return X[rows], np.unique(y[rows], return_inverse=True)[1]
+
+
+def training(data, *, lambdas=LAMBDAS, units=(9, 8), L=6, dtype=np.float64):
+    X, y = data
+    X = ((X - X.mean(axis=0)) / 5).astype(dtype)
+    B = signs_of(ITQ(L, random_state=0).fit(X).decision_function(X)).astype(np.int8)
+    rows = Rows(X, np.zeros(64), 1.0, in_order)
+    layers = eigen_layers(rows, (64, *units, L), np.random.default_rng(0), np.cov(X.T, bias=True))
+    return X, y, _Training(rows, layers, B, y, lambdas)
+
+
+# Lambdas of about equal weight too, so that an error in any term is seen.
+@pytest.mark.parametrize("lambdas", [LAMBDAS, Lambdas(0.1, 0.5, 0.3, 0.02)])
+def test_objective_and_gradient_equal_those_with_dense_matrices(unbalanced, lambdas):
+    X, y, found = training(unbalanced, lambdas=lambdas)
+    rng = np.random.default_rng(0)
+    theta = found.theta + 0.3 * rng.standard_normal(len(found.theta))
+    terms, gradient = found.objective(theta)
+    layers = layers_of(theta, found.sizes)
+    W, c = [layer.W.T for layer in layers], [layer.c[:, None] for layer in layers]
+    S, B = reference.pairwise_labels(y), found.B.T.astype(float)
+    assert {name: pytest.approx(terms[name], rel=1e-10) for name in TERMS} == reference.terms(X.T, S, B, W, c, lambdas)
+    dW, dc = reference.gradient(X.T, S, B, W, c, lambdas)
+    flat = np.concatenate([part for w, b in zip(dW, dc, strict=True) for part in (w.T.ravel(), b.ravel())])
+    np.testing.assert_allclose(gradient, flat, rtol=1e-7, atol=1e-9)
+
+    start = 0
+    for layer in layers:
+        for part in layer:
+            for i in rng.choice(part.size, min(part.size, 6), replace=False) + start:
+                step = np.zeros(len(theta))
+                step[i] = 1e-5
+                up, down = (sum(found.objective(theta + sign * step)[0].values()) for sign in (1, -1))
+                assert gradient[i] == pytest.approx((up - down) / 2e-5, rel=1e-4, abs=1e-6)
+            start += part.size
+    assert start == len(theta)
+
+
+def test_float32_agrees_with_float64(digits):
+    (_, _, single), (_, _, double) = (training(digits, dtype=dtype) for dtype in (np.float32, np.float64))
+    single.B[...] = double.B
+    (terms, gradient), (expected, slope) = (found.objective(double.theta) for found in (single, double))
+    assert {name: pytest.approx(terms[name], rel=1e-5) for name in TERMS} == expected
+    assert np.linalg.norm(gradient - slope) < 1e-5 * np.linalg.norm(slope)
+
+
+def test_same_codes_as_algorithm_2_word_for_word(unbalanced):
+    X, y = unbalanced
+    hasher = SDHDNN(
+        6, hidden_units=(9, 8), max_iter=3, lbfgs_iter=15, samples_per_class=None, scale=50, random_state=0
+    ).fit(X, y)
+    V = (X - X.mean(axis=0)) / np.sqrt(X.var(axis=0).sum() / 50)
+    rng = np.random.default_rng(0)
+    rng.permutation(len(X))  # the draw of samples comes first
+    B = signs_of(ITQ(6, random_state=rng).fit(X).decision_function(X)).T.astype(float)
+    B, W, c, history = reference.algorithm_2(V.T, y, B, (9, 8, 6), LAMBDAS, 3, 15)
+    for record, terms in zip(hasher.history_, history, strict=True):
+        assert {name: pytest.approx(record[name], rel=1e-5) for name in TERMS} == terms
+    np.testing.assert_array_equal(hasher.transform(X), reference.sgn(reference.encode(V.T, W, c)[-1]).T > 0)
+
+
+def test_sgn_h_is_the_best_of_all_codes(unbalanced):
+    X, y, found = training(unbalanced, L=4)
+    found.network_step(5, lambda _: None)
+    W, c = [layer.W.T for layer in found.layers], [layer.c[:, None] for layer in found.layers]
+    S = reference.pairwise_labels(y)
+    before = found.B.copy()
+    flips = found.code_step()
+    assert flips == (before != found.B).sum() > 0
+
+    def value(B):
+        return sum(reference.terms(X.T, S, B.T.astype(float), W, c, LAMBDAS).values())
+
+    best = value(found.B)
+    for i in range(0, len(X), 31):
+        for code in itertools.product((-1, 1), repeat=4):
+            B = found.B.copy()
+            B[i] = code
+            assert value(B) >= best - 1e-12
+
+
+def test_no_step_raises_the_objective(digits):
+    _, _, found = training(digits, L=8)
+    last = np.inf
+    for t in range(5):
+        if t:
+            found.code_step()
+            after_codes = sum(found.objective(found.theta)[0].values())
+            assert after_codes <= last * (1 + 1e-9)
+            last = after_codes
+        after = sum(found.network_step(10, lambda _: None).terms.values())
+        assert after <= last * (1 + 1e-9)
+        last = after
+
+
+@pytest.mark.parametrize("counts", [(7, 7, 7, 7), (3, 10, 4), (12, 2), (2, 3, 4, 5, 6)])
+@pytest.mark.parametrize("L", [2, 3, 8])
+def test_the_pair_term_reaches_its_floor_and_falls_no_lower(counts, L):
+    """By minimising over all real H, without a network."""
+    y = np.repeat(np.arange(len(counts)), counts)
+    m = len(y)
+    floor, floor_codes = pair_floors(counts, L)
+    one_hot = np.eye(len(counts))[y]
+
+    def value_and_gradient(flat):
+        H = flat.reshape(m, L)
+        value, slope = pair_term(Sums(H.T @ H, one_hot.T @ H, 0.0), m)
+        return value, (H @ slope.A + slope.T[y]).ravel()
+
+    rng = np.random.default_rng(0)
+    reached = min(
+        minimize(value_and_gradient, rng.standard_normal(m * L), jac=True, method="L-BFGS-B").fun for _ in range(5)
+    )
+    assert reached == pytest.approx(floor, rel=1e-4, abs=1e-4)
+    assert reached >= floor - 1e-9
+    S = reference.pairwise_labels(y)
+    for _ in range(200):
+        B = signs_of(rng.standard_normal((len(counts), L)))[y].astype(float)
+        assert np.linalg.norm(B @ B.T / L - S) ** 2 / (2 * m) >= floor_codes - 1e-9
+
+
+def test_floors_of_equal_classes_in_closed_form():
+    c, n = 10, 200
+    m = c * n
+    floor, floor_codes = pair_floors([n] * c, 32)
+    assert floor == pytest.approx(((c - 2) / c) ** 2 * m / 2)
+    assert floor_codes == pytest.approx((1 - 1 / c) * (1 - 1 / (c - 1)) ** 2 * m / 2)
+    # Two classes can be opposite.
+    assert pair_floors([n, n], 8) == (pytest.approx(0, abs=1e-6), 0)
+
+
+def test_it_finds_classes_that_itq_does_not(digits):
+    X, y = digits
+    hasher = SDHDNN(16, lbfgs_iter=60, random_state=0).fit(X[:1300], y[:1300])
+    truth = Truth.labels(y[1300:], y[:1300])
+    found, itq = (
+        evaluate(h.encode(X[1300:]), h.encode(X[:1300]), truth, n_bits=16).map
+        for h in (hasher, ITQ(16, random_state=0).fit(X[:1300]))
+    )
+    assert found > itq + 0.2
+    assert hasher.history_[-1]["pairs"] > hasher.pair_floor_
+
+
+def test_samples_per_class(digits):
+    X, y = digits
+    names = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])[y]
+    short = {"max_iter": 1, "lbfgs_iter": 3, "random_state": 0}
+    hasher = SDHDNN(8, samples_per_class=30, **short).fit(X, names)
+    np.testing.assert_array_equal(hasher.class_counts_, 30)
+    assert list(hasher.classes_) == sorted(set(names))
+    # Another seed, other samples.
+    other = SDHDNN(8, samples_per_class=30, **{**short, "random_state": 1}).fit(X, names)
+    assert not np.array_equal(other.offset_, hasher.offset_)
+    whole = SDHDNN(8, samples_per_class=None, **short).fit(X, names)
+    np.testing.assert_array_equal(whole.class_counts_, np.unique(names, return_counts=True)[1])
+    np.testing.assert_allclose(whole.offset_, X.mean(axis=0))
+    with pytest.warns(UserWarning, match=r"fewer than 175 samples \(samples_per_class\) are used whole: eight \(174\)"):
+        some = SDHDNN(8, samples_per_class=175, **short).fit(X, names)
+    assert some.class_counts_.sum() == np.minimum(np.unique(names, return_counts=True)[1], 175).sum()
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [lambda y: [(int(k), "x") for k in y], lambda y: [None.__class__ if k else k for k in y], lambda y: y % 2 == 0],
+    ids=["tuples", "without an order", "booleans"],
+)
+def test_labels_of_any_hashable_kind(labels, digits):
+    X, y = digits[0][:300], digits[1][:300]
+    hasher = SDHDNN(4, max_iter=1, lbfgs_iter=3, random_state=0).fit(X, labels(y))
+    assert hasher.class_counts_.sum() == 300
+    assert len(hasher.classes_) == len(set(labels(y)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (lambda y: None, r"SDHDNN learns from labels: y must be \(300,\); got none"),
+        (lambda y: y[:-1], r"y must be \(300,\); got shape \(299,\)"),
+        (lambda y: np.eye(10)[y], r"got shape \(300, 10\); several labels a sample are not supported"),
+        (lambda y: [None if i == 7 else k for i, k in enumerate(y)], "sample 7 has none"),
+        (lambda y: np.where(np.arange(300) == 9, np.nan, y), "sample 9 has none"),
+        (lambda y: y * 0, "samples of at least 2 classes; got 1: "),
+    ],
+)
+def test_bad_labels(labels, words, digits):
+    X, y = digits[0][:300], digits[1][:300]
+    with pytest.raises(ValueError, match=words):
+        SDHDNN(4, max_iter=1, lbfgs_iter=3).fit(X, labels(y))
+
+
+def test_early_stop_by_labels_keeps_samples_from_training(digits):
+    X, y = digits
+    hasher = SDHDNN(8, lbfgs_iter=20, validation=200, random_state=0).fit(X, y)
+    assert hasher.class_counts_.sum() == len(X) - 200
+    scores = [record["validation_map"] for record in hasher.history_]
+    assert hasher.best_iter_ == int(np.argmax(scores))
+
+
+LIMITED = """
+import resource, sys, warnings
+import numpy as np
+warnings.simplefilter("ignore")
+from hashlearn import SDHDNN
+limit = 4_000_000_000
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+rng = np.random.default_rng(0)
+y = rng.integers(0, 10, 50_000)
+X = rng.standard_normal((50_000, 320), dtype=np.float32) + 2 * rng.standard_normal((10, 320), dtype=np.float32)[y]
+hasher = SDHDNN(32, samples_per_class=None, max_iter=1, lbfgs_iter=10, random_state=0).fit(X, y)
+print(hasher.class_counts_.sum(), hasher.history_[-1]["pairs"] < hasher.history_[0]["pairs"])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits private memory as Linux does")
+def test_fifty_thousand_samples_in_four_gigabytes():
+    """An m × m matrix of float32 alone would take 10 GB."""
+    done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["50000", "True"]
+
+
+def test_flat_parameters_of_the_paper(digits):
+    hasher = SDHDNN()
+    assert (hasher.lambda1, hasher.lambda2, hasher.lambda3, hasher.lambda4) == LAMBDAS
+    assert (hasher.samples_per_class, hasher.max_iter) == (2000, 5)
+    _, _, found = training(digits)
+    assert len(flatten(found.layers)) == len(found.theta)
