@@ -1,4 +1,4 @@
-"""Training and encoding with UDH-DNN: against the machine's GEMM rate, PyTorch, twice the data, and memory.
+"""Training and encoding with UDH-DNN and SDH-DNN: against the machine's GEMM rate, PyTorch, twice the data, and memory.
 
     python benchmarks/bench_train.py [--only PART ...] [--json docs/results/train.json]
 
@@ -22,17 +22,19 @@ from typing import Any
 
 import machine
 import numpy as np
-from quality_udh_dnn import VARIANTS
+from quality import VARIANTS
 from sklearn.exceptions import ConvergenceWarning
 
 from hashlearn import ITQ, UDHDNN
 from hashlearn.datasets import load
 from hashlearn.evaluation import setting
 from hashlearn.experiments import dataset_truth, judge
-from hashlearn.hashers._network import Layer
+from hashlearn.hashers import sdh_dnn
+from hashlearn.hashers._network import Layer, empty_outputs, fold, forward, layers_of
 from hashlearn.hashers._network_hasher import auto_units
+from hashlearn.hashers._objective import Lambdas
 from hashlearn.hashers._rows import Rows
-from hashlearn.hashers.udh_dnn import Lambdas, _Training
+from hashlearn.hashers.udh_dnn import _Training
 from hashlearn.threads import thread_map
 
 LAMBDAS = Lambdas(1e-5, 5e-2, 1e-2, 1e-6)
@@ -198,6 +200,80 @@ def bench_torch() -> dict[str, Any]:
     return {"torch": found}
 
 
+def dense_objective(training: sdh_dnn._Training, S: Any, theta: Any) -> tuple[float, Any]:
+    """SDH-DNN's objective and gradient as the paper writes them, with m × m matrices; float32."""
+    layers = fold(layers_of(theta, training.sizes), np.float32)
+    X, B = training.rows[slice(0, len(training.rows))], training.B.astype(np.float32)
+    outputs = empty_outputs(training.sizes[1:], len(X), np.float32)
+    H = forward(layers, X, outputs)
+    m, L = H.shape
+    l1, l2, l3, l4 = training.lambdas
+    V = H @ H.T
+    V /= L
+    V -= S
+    C = H.T @ H / m - np.eye(L, dtype=np.float32)
+    h = H.sum(axis=0)
+    value = float(np.vdot(V, V)) / (2 * m) + l2 / (2 * m) * float(np.sum((H - B) ** 2))
+    value += l3 / 2 * float(np.sum(C * C)) + l4 / (2 * m) * float(h @ h)
+    Delta = (V + V.T) @ H / (m * L) + l2 / m * (H - B) + 2 * l3 / m * H @ C + l4 / m * h
+    gradient = np.zeros(len(theta))
+    parts = layers_of(gradient, training.sizes)
+    weights = layers_of(theta, training.sizes)
+    for layer in range(len(layers) - 1, -1, -1):
+        S_in = outputs[layer - 1] if layer else X
+        parts[layer].W[...] = S_in.T @ Delta + l1 * weights[layer].W
+        parts[layer].c[...] = Delta.sum(axis=0)
+        value += l1 / 2 * float(np.sum(weights[layer].W ** 2))
+        if layer:
+            Delta = Delta @ weights[layer].W.T.astype(np.float32) * S_in * (1 - S_in)
+    return value, gradient
+
+
+def bench_pairs() -> dict[str, Any]:
+    """SDH-DNN: an evaluation without m × m matrices against one with them; and twice the data."""
+    sizes = (320, 120, 50, 32)
+    lambdas = Lambdas(1e-3, 5.0, 1.0, 1e-4)
+
+    def start(m: int, threads: Any) -> sdh_dnn._Training:
+        X, layers, B = example(m, sizes)
+        y = np.random.default_rng(1).integers(0, 10, m)
+        return sdh_dnn._Training(Rows(X, np.zeros(sizes[0]), 1.0, threads), layers, B, y, lambdas)
+
+    m = 20_000
+    with thread_map() as threads:
+        training = start(m, threads)
+        terms, gradient = training.objective(training.theta)
+        ours = machine.best_seconds(lambda: training.objective(training.theta), 7)
+    S = np.where(np.equal.outer(training.y, training.y), np.float32(1), np.float32(-1))
+    value, slope = dense_objective(training, S, training.theta)
+    dense = machine.best_seconds(lambda: dense_objective(training, S, training.theta), 3)
+    found: dict[str, Any] = {
+        "m": m,
+        "seconds": round(ours, 4),
+        "dense_seconds": round(dense, 3),
+        "times_faster": round(dense / ours, 1),
+        "difference_of_objective": float(abs(value / sum(terms.values()) - 1)),
+        "difference_of_gradient": float(np.linalg.norm(gradient - slope) / np.linalg.norm(slope)),
+    }
+    print("pairs:", ", ".join(f"{key} {value}" for key, value in found.items()), flush=True)
+    rows: list[dict[str, Any]] = []
+    for m in (12_500, 25_000, 50_000, 100_000):
+        with thread_map() as threads:
+            training = start(m, threads)
+            row: dict[str, Any] = {
+                "m": m,
+                "evaluation_seconds": machine.best_seconds(lambda t=training: t.objective(t.theta), 7),
+                "code_step_seconds": machine.best_seconds(training.code_step, 5),
+            }
+        if rows:
+            row |= {f"{key}_ratio": row[key] / rows[-1][key] for key in row if key != "m"}
+        rows.append(row)
+    rows = [{key: round(value, 4) for key, value in row.items()} for row in rows]
+    for row in rows:
+        print("pairs, twice the data:", ", ".join(f"{key} {value}" for key, value in row.items()))
+    return {"pairs": found, "pairs_scaling": rows}
+
+
 class Stopwatch:
     """Adds up the seconds that the two steps of training take, while it is entered."""
 
@@ -239,7 +315,7 @@ def bench_end_to_end() -> dict[str, Any]:
             with Stopwatch() as spent, warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 start = time.perf_counter()
-                hasher = UDHDNN(n_bits, random_state=0, **VARIANTS[variant]).fit(dataset.train)
+                hasher = UDHDNN(n_bits, random_state=0, **VARIANTS["udh-dnn"][variant]).fit(dataset.train)
                 seconds = time.perf_counter() - start
             row = {
                 "variant": variant,
@@ -376,6 +452,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "evaluation": bench_evaluation,
     "scaling": bench_scaling,
     "torch": bench_torch,
+    "pairs": bench_pairs,
     "memory": bench_memory,
     "encoding": bench_encoding,
     "end-to-end": bench_end_to_end,

@@ -1,0 +1,160 @@
+"""A network under the paper's settings, on the test queries: once, with what the study of the training data chose.
+
+    python benchmarks/quality.py udh-dnn [--only DATA ...] [--variants NAME ...] [--json docs/results/udh-dnn.json]
+    python benchmarks/quality.py sdh-dnn [--variants default "all data" itq] [--json docs/results/sdh-dnn.json]
+
+udh-dnn: data, lengths, seeds and protocols of baselines.py, whose LSH and ITQ stand beside. sdh-dnn: mnist and cifar10,
+labels as truth, with ITQ beside it, and each model also by training samples as queries (map_train), so that
+overfitting is seen. A run that the file holds already is not repeated, so that it can be stopped and taken up again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import baselines
+import machine
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from hashlearn import METHODS
+from hashlearn.datasets import Dataset
+from hashlearn.errors import DatasetError
+from hashlearn.evaluation import Setting, Truth, setting
+from hashlearn.experiments import dataset_truth, judge
+
+TEXTS = ("truth", "protocol", "parameters")
+FLOORS = ("pair_floor_", "pair_floor_codes_")
+# Of each method the first is the paper's algorithm as the library runs it unless told otherwise.
+VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "udh-dnn": {
+        "default": {},
+        "early stop": {"lbfgs_iter": 200, "validation": 1000},
+        "from itq": {"init": "itq", "lbfgs_iter": 30, "validation": 1000},
+        "unscaled": {"scale": None, "max_iter": 5},
+    },
+    "sdh-dnn": {"default": {}, "all data": {"samples_per_class": None}},
+    "itq": {"itq": {}},
+}
+# A validation looks for as large a share of 50,000 samples as the truth is of the database: 10,000 of a million.
+NEIGHBOURS = {"sift-photos": {"validation_neighbours": 500}}
+DATA = {"udh-dnn": tuple(baselines.PLANS), "sdh-dnn": ("mnist", "cifar10")}
+
+
+def key_of(run: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(run[name] for name in ("dataset", "variant", "n_bits", "seed"))
+
+
+def parameters_of(hasher: Any) -> dict[str, Any]:
+    """All that a run depends on; defaults may change."""
+    left_out = ("n_bits", "random_state", "callback", "show_progress")
+    return {name: value for name, value in hasher.get_params().items() if name not in left_out}
+
+
+def setting_of(method: str, name: str) -> Setting:
+    """The paper's; a supervised method is judged by labels."""
+    how = setting(name)
+    return replace(how, truth="labels", k=None) if METHODS[method].supervised else how
+
+
+def judged(hasher: Any, dataset: Dataset, how: Setting, truth: Truth) -> dict[str, float]:
+    scores = judge(hasher, dataset, how, truth=truth)
+    values = {"map": scores.map}
+    if how.truth == "neighbours":
+        expected = replace(how, protocol=replace(how.protocol, ties="expected"))
+        values["map_expected_ties"] = judge(hasher, dataset, expected, truth=truth).map
+    else:  # 10,000 of the samples that it was or could have been trained on
+        rows = np.sort(np.random.default_rng(0).permutation(len(dataset.train))[:10_000])
+        assert dataset.train_labels is not None
+        known = replace(dataset, queries=dataset.train[rows], query_labels=dataset.train_labels[rows])
+        values["map_train"] = judge(hasher, known, how).map
+    values |= {f"p@{r}": p for r, p in scores.precision_at_radius.items()}
+    return {key: round(100 * value, 4) for key, value in values.items()}
+
+
+def run_all(method: str, name: str, variants: list[str], runs: list[dict[str, Any]], path: Path | None) -> None:
+    lengths, n = baselines.PLANS[name]
+    how = setting_of(method, name)
+    hashers = {
+        variant: METHODS[kind](**VARIANTS[kind][variant], **(NEIGHBOURS.get(name, {}) if kind == "udh-dnn" else {}))
+        for kind in (method, "itq")
+        for variant in variants
+        if variant in VARIANTS[kind]
+    }
+    for run in runs:
+        mine = run["dataset"] == name and run["variant"] in hashers
+        if mine and run["parameters"] != parameters_of(hashers[run["variant"]]):
+            raise SystemExit(f"the file holds a run with other parameters: {run}")
+    done = {key_of(run) for run in runs}
+    for seed, dataset in baselines.repetitions(name, max(n, 3)):
+        wanted = [(v, b) for v in variants for b in lengths if (name, v, b, seed) not in done]
+        if not wanted:
+            continue
+        truth = dataset_truth(dataset, how)
+        for variant, n_bits in wanted:
+            start = time.perf_counter()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                hasher = clone(hashers[variant]).set_params(n_bits=n_bits, random_state=seed)
+                hasher.fit(dataset.train, dataset.train_labels)
+            seconds = time.perf_counter() - start
+            run = {"dataset": name, "variant": variant, "n_bits": n_bits, "seed": seed}
+            run |= judged(hasher, dataset, how, truth)
+            run |= {"seconds": round(seconds, 1), "iterations": hasher.n_iter_}
+            if hasattr(hasher, "history_"):
+                last = hasher.history_[hasher.best_iter_]
+                run |= {"kept": hasher.best_iter_, "objective": round(last["objective"], 5)}
+                run |= {key: round(getattr(hasher, key), 3) for key in FLOORS if hasattr(hasher, key)}
+                run |= {"pairs": round(last["pairs"], 3)} if "pairs" in last else {}
+            run |= {"truth": truth.description, "protocol": str(how.protocol), "parameters": parameters_of(hasher)}
+            print(", ".join(f"{key} {value}" for key, value in run.items() if key not in TEXTS), flush=True)
+            runs.append(run)
+            machine.keep({"runs": runs, "rows": summary(runs)}, path)
+
+
+def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and standard deviation over the seeds."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for run in runs:
+        groups.setdefault(key_of(run)[:3], []).append(run)
+    rows = []
+    for (dataset, variant, n_bits), group in sorted(groups.items()):
+        row: dict[str, Any] = {"dataset": dataset, "variant": variant, "n_bits": n_bits, "repetitions": len(group)}
+        for name in group[0]:
+            if name.startswith(("map", "p@")) or name in ("seconds", "pairs"):
+                values = np.array([run[name] for run in group])
+                row[name] = round(float(values.mean()), 3)
+                row[f"{name}_std"] = round(float(values.std(ddof=1)), 3) if len(group) > 1 else None
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("method", choices=DATA)
+    parser.add_argument("--only", nargs="+", metavar="DATA", help="run these data sets alone")
+    parser.add_argument("--variants", nargs="+", metavar="NAME", default=["default"])
+    parser.add_argument("--json", type=Path, help="keep the results in this file, and take up where it ends")
+    options = parser.parse_args()
+    known = {*VARIANTS[options.method], *VARIANTS["itq"]}
+    if not known.issuperset(options.variants):
+        parser.error(f"the variants of {options.method} are {', '.join(sorted(known))}.")
+    runs = json.loads(options.json.read_text())["runs"] if options.json and options.json.exists() else []
+    for name in options.only or DATA[options.method]:
+        try:
+            run_all(options.method, name, options.variants, runs, options.json)
+        except DatasetError as error:
+            print(f"{name} left out: {error}")
+    for row in summary(runs):
+        print(", ".join(f"{key} {value}" for key, value in row.items() if not key.endswith("_std")))
+
+
+if __name__ == "__main__":
+    main()

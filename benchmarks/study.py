@@ -1,0 +1,149 @@
+"""Which scale of X, L-BFGS budget and start a network does best with, on training data alone.
+
+    python benchmarks/study.py {udh-dnn,sdh-dnn} [--only DATA ...] [--json docs/results/udh-dnn-study.json]
+
+1,000 samples of the training data are queries, the others are trained on and searched. Relevant are, for udh-dnn, the
+50 Euclidean neighbours, or the same class for cifar10-dh; for sdh-dnn the same class. No test query is seen, nor any
+image that is a query in one of the ten splits of cifar10-dh. Every outer iteration is judged. A run that the file holds
+already is not repeated, so that the study can be stopped and taken up again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import machine
+import numpy as np
+
+from hashlearn import ITQ, METHODS
+from hashlearn.datasets import cifar10_images, deep_hashing_split, load
+from hashlearn.evaluation import Protocol, Truth, euclidean_neighbours, evaluate
+
+N_QUERIES, N_BITS = 1000, 32
+PROTOCOL = Protocol(radii=(2, 3, 4))
+
+
+def _eigen(scale: object, lbfgs_iter: int = 100, **others: Any) -> dict[str, Any]:
+    return {"init": "eigen", "scale": scale, "lbfgs_iter": lbfgs_iter, **others}
+
+
+def _from_itq(scale: object, lbfgs_iter: int = 30, **others: Any) -> dict[str, Any]:
+    return {"init": "itq", "scale": scale, "lbfgs_iter": lbfgs_iter, **others}
+
+
+def _itq(n_bits: int) -> dict[str, Any]:
+    return {"method": "itq", "n_bits": n_bits}
+
+
+# What is run on each data set, at 32 bits unless it says otherwise; ITQ at 32 bits always.
+PLANS: dict[str, dict[str, list[dict[str, Any]]]] = {
+    "udh-dnn": {
+        "cifar10": [
+            *(_eigen(scale) for scale in (None, 2, 3, 5, 15, 50, 500, "range")),
+            *(_eigen(scale, n) for scale, n in ((5, 50), (50, 50), (50, 200))),
+            *(_from_itq(scale) for scale in (None, 5, 50)),
+            _from_itq(50, 100),
+            _eigen(5, sweeps=1),
+            _eigen(5, decoder="lbfgs"),
+            {**_eigen(5), "init": "second-moment"},
+            _eigen(5, 200, validation=1000),
+            *(options for n_bits in (8, 16) for options in (_itq(n_bits), _eigen(5, n_bits=n_bits))),
+            _itq(64),
+            *(_eigen(scale, n_bits=64) for scale in (2, 3, 5)),
+            _eigen(15, 50, n_bits=64),
+            _eigen(5, 200, n_bits=64, validation=1000),
+        ],
+        "mnist": [
+            *(_eigen(scale) for scale in (3, 5, 15)),
+            _eigen(5, 50),
+            *(options for n_bits in (8, 16) for options in (_itq(n_bits), _eigen(5, n_bits=n_bits))),
+            _itq(64),
+            *(_eigen(scale, n_bits=64) for scale in (3, 5)),
+            _eigen(5, 200, n_bits=64, validation=1000),
+        ],
+        "cifar10-dh": [*(_eigen(scale) for scale in (None, 2, 5)), _from_itq(None)],
+    },
+    "sdh-dnn": {
+        name: [
+            *(_eigen(scale, 100) for scale in (5, 50, 500, "range", None)),
+            *(_eigen(50, n) for n in (50, 200, 400)),
+            _from_itq(50, 100),
+            _eigen(50, 400, samples_per_class=None),
+        ]
+        for name in ("mnist", "cifar10")
+    },
+}
+
+
+def split(name: str, by_labels: bool) -> tuple[Any, Any, Any, Truth]:
+    """Queries, the rest of the training data and its labels, and what is relevant."""
+    data = load(name)
+    X, labels = data.train, data.train_labels
+    if name == "cifar10-dh":
+        images = cifar10_images()
+        every = np.concatenate([images.train_labels, images.test_labels])
+        asked = np.unique([deep_hashing_split(every, seed)[0] for seed in range(10)])
+        free = ~np.isin(deep_hashing_split(every, 0)[1], asked)
+        X, labels = X[free], labels[free]
+    order = np.random.default_rng(123).permutation(len(X))
+    queries, rest = np.sort(order[:N_QUERIES]), np.sort(order[N_QUERIES:])
+    if by_labels:
+        return X[queries], X[rest], labels[rest], Truth.labels(labels[queries], labels[rest])
+    return X[queries], X[rest], None, Truth.neighbours(euclidean_neighbours(X[queries], X[rest], 50))
+
+
+def run(method: str, name: str, plan: list[dict[str, Any]], rows: list[dict[str, Any]], path: Path | None) -> None:
+    if all(any(row["dataset"] == name and row["options"] == options for row in rows) for options in plan):
+        return
+    queries, rest, labels, truth = split(name, method == "sdh-dnn" or name == "cifar10-dh")
+
+    def judged(hasher: Any) -> dict[str, float]:
+        codes = hasher.encode(queries), hasher.encode(rest)
+        scores = evaluate(*codes, truth, n_bits=hasher.n_bits_, protocol=PROTOCOL)
+        found = {"map": scores.map} | {f"p@{r}": p for r, p in scores.precision_at_radius.items()}
+        return {key: round(100 * value, 3) for key, value in found.items()}
+
+    for options in [{"method": "itq"}, *plan]:
+        parameters = {"n_bits": N_BITS, "random_state": 0} | options
+        key = {"dataset": name, "n_bits": parameters["n_bits"], "options": options}
+        if any(row["dataset"] == name and row["options"] == options for row in rows):
+            continue
+        iterations: list[dict[str, Any]] = []
+
+        def note(hasher: Any, record: dict[str, Any], iterations: list[dict[str, Any]] = iterations) -> None:
+            left_out = ("iteration", "balance", "weights")
+            iterations.append({k: round(value, 5) for k, value in record.items() if k not in left_out} | judged(hasher))
+
+        start = time.perf_counter()
+        if "method" in options:
+            del parameters["method"]
+            iterations.append(judged(ITQ(**parameters).fit(rest)))
+        else:
+            METHODS[method](callback=note, **parameters).fit(rest, labels)
+        rows.append({**key, "seconds": round(time.perf_counter() - start, 1), "iterations": iterations})
+        maps = " ".join(f"{found['map']:.2f}" for found in iterations)
+        last = iterations[-1]
+        print(
+            f"{name} {options}: {rows[-1]['seconds']} s, mAP {maps}; P@2,3,4 {last['p@2']} {last['p@3']} {last['p@4']}"
+        )
+        machine.keep({"study": method, "queries": N_QUERIES, "protocol": str(PROTOCOL), "rows": rows}, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("method", choices=PLANS)
+    parser.add_argument("--only", nargs="+", metavar="DATA", help="run these data sets alone")
+    parser.add_argument("--json", type=Path, help="keep the results in this file, and take up where it ends")
+    options = parser.parse_args()
+    rows = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
+    plans = PLANS[options.method]
+    for name in options.only or plans:
+        run(options.method, name, plans[name], rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
