@@ -25,15 +25,15 @@ import numpy as np
 from quality import VARIANTS
 from sklearn.exceptions import ConvergenceWarning
 
-from hashlearn import ITQ, UDHDNN
+from hashlearn import ITQ, SDHDNN, UDHDNN
 from hashlearn.datasets import load
 from hashlearn.evaluation import setting
 from hashlearn.experiments import dataset_truth, judge
 from hashlearn.hashers import sdh_dnn
 from hashlearn.hashers._network import Layer, empty_outputs, fold, forward, layers_of
 from hashlearn.hashers._network_hasher import auto_units
-from hashlearn.hashers._objective import Lambdas
 from hashlearn.hashers._rows import Rows
+from hashlearn.hashers._training import Lambdas
 from hashlearn.hashers.udh_dnn import _Training
 from hashlearn.threads import thread_map
 
@@ -127,6 +127,7 @@ def torch_step(X: Any, layers: list[Layer], B: Any, evaluations: int, *, joint: 
         history_size=20,
         line_search_fn="strong_wolfe",
         tolerance_grad=0,
+        tolerance_change=0,
     )
     l1, l2, l3, l4 = LAMBDAS
     count = 0
@@ -169,8 +170,9 @@ def bench_torch() -> dict[str, Any]:
     X /= 4
     found = []
     for joint in (True, False):
+        torch_step(X, layers, B, 3, joint=joint)  # warm up
         rows = []
-        for _ in range(3):
+        for _ in range(5):
             with thread_map() as threads:
                 training = _Training(Rows(X, np.zeros(784), 1.0, threads), layers, B, LAMBDAS, exact=not joint)
                 start = time.perf_counter()
@@ -189,6 +191,8 @@ def bench_torch() -> dict[str, Any]:
             "threads": torch.get_num_threads(),
             "seconds_per_evaluation": round(best[0], 4),
             "torch_seconds_per_evaluation": round(min(r[1] for r in rows), 4),
+            "ratio_of_best": round(min(r[1] for r in rows) / best[0], 2),
+            "ratio_median": round(float(np.median([r[1] / r[0] for r in rows])), 2),
             "ratios": [round(r[1] / r[0], 2) for r in rows],
             "objective": round(best[2], 5),
             "torch_objective": round(best[3], 5),
@@ -215,7 +219,7 @@ def dense_objective(training: sdh_dnn._Training, S: Any, theta: Any) -> tuple[fl
     h = H.sum(axis=0)
     value = float(np.vdot(V, V)) / (2 * m) + l2 / (2 * m) * float(np.sum((H - B) ** 2))
     value += l3 / 2 * float(np.sum(C * C)) + l4 / (2 * m) * float(h @ h)
-    Delta = (V + V.T) @ H / (m * L) + l2 / m * (H - B) + 2 * l3 / m * H @ C + l4 / m * h
+    Delta = 2 / (m * L) * (V @ H) + l2 / m * (H - B) + 2 * l3 / m * H @ C + l4 / m * h
     gradient = np.zeros(len(theta))
     parts = layers_of(gradient, training.sizes)
     weights = layers_of(theta, training.sizes)
@@ -265,6 +269,12 @@ def bench_pairs() -> dict[str, Any]:
                 "evaluation_seconds": machine.best_seconds(lambda t=training: t.objective(t.theta), 7),
                 "code_step_seconds": machine.best_seconds(training.code_step, 5),
             }
+        if m <= 50_000:
+            X, y = training.rows[slice(0, m)], training.y
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                hasher = SDHDNN(32, samples_per_class=None, max_iter=1, lbfgs_iter=20, random_state=0)
+                row["fit_seconds"] = machine.best_seconds(lambda h=hasher, X=X, y=y: h.fit(X, y), 3)
         if rows:
             row |= {f"{key}_ratio": row[key] / rows[-1][key] for key in row if key != "m"}
         rows.append(row)
@@ -343,10 +353,11 @@ warnings.simplefilter("ignore")
 from hashlearn import UDHDNN
 from hashlearn.codes import pack
 path, mapped, limit, out = sys.argv[1], sys.argv[2] == "mapped", int(sys.argv[3]), sys.argv[4]
+validation = int(sys.argv[5]) or None
 if limit:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 X = np.load(path, mmap_mode="r" if mapped else None)
-hasher = UDHDNN(64, random_state=0, max_iter=1, lbfgs_iter=5).fit(X)
+hasher = UDHDNN(64, random_state=0, max_iter=1, lbfgs_iter=5, validation=validation).fit(X)
 fields = dict(line.split(":") for line in open("/proc/self/status").read().splitlines() if ":" in line)
 print(hasher.history_[-1]["objective"], int(fields["VmHWM"].split()[0]) * 1024)
 np.save(out, np.concatenate([getattr(hasher, name).ravel() for name in ("W1_", "W2_", "W3_")]))
@@ -358,9 +369,9 @@ def bench_memory() -> dict[str, Any]:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
 
-        def run(path: Path, how: str, limit: int) -> tuple[float, int, Any]:
+        def run(path: Path, how: str, limit: int, validation: int = 0) -> tuple[float, int, Any]:
             out = Path(folder) / f"{how}.npy"
-            command = [sys.executable, "-c", MEMORY_SCRIPT, str(path), how, str(limit), str(out)]
+            command = [sys.executable, "-c", MEMORY_SCRIPT, str(path), how, str(limit), str(out), str(validation)]
             result = subprocess.run(command, capture_output=True, text=True)
             if result.returncode:
                 last = result.stderr.strip().splitlines()[-1]
@@ -380,8 +391,8 @@ def bench_memory() -> dict[str, Any]:
             "activations_gigabytes": round(activations / 1e9, 3),
             "of_a_tiny_fit_gigabytes": round(floor / 1e9, 3),
         }
-        for name, path in (("float32", small), ("uint8", byte)):
-            _, peak, _ = run(path, "memory", 0)
+        for name, path, n in (("float32", small, 0), ("uint8", byte, 0), ("early_stop", small, 1000)):
+            _, peak, _ = run(path, "memory", 0, n)
             found["in_memory"] |= {
                 f"peak_gigabytes_{name}": round(peak / 1e9, 3),
                 f"times_float32_x_beyond_activations_{name}": round((peak - floor - activations) / X.nbytes, 2),

@@ -70,7 +70,7 @@ def peak_gigabytes() -> float:
 def report(name: str, results: dict[str, Any], path: Path | None) -> None:
     """Say the machine; keep the results beside the documentation, if a file was named.
 
-    Parts of the same benchmark that the file holds from an earlier run stay.
+    Parts of the same benchmark that the file holds from an earlier run stay, with the machine of that run.
     """
     here = describe()
     print("machine:", ", ".join(f"{key} {value}" for key, value in here.items()))
@@ -78,7 +78,9 @@ def report(name: str, results: dict[str, Any], path: Path | None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         before = json.loads(path.read_text()) if path.exists() else {}
         earlier = before if before.get("benchmark") == name else {}
-        path.write_text(json.dumps({**earlier, "benchmark": name, "machine": here, **results}, indent=2) + "\n")
+        machines = earlier.pop("machines", dict.fromkeys(earlier, earlier.pop("machine", None)))
+        machines |= dict.fromkeys(results, here)
+        path.write_text(json.dumps({**earlier, "benchmark": name, **results, "machines": machines}, indent=2) + "\n")
         print(f"written: {path}")
 
 

@@ -1,11 +1,12 @@
 """A network under the paper's settings, on the test queries: once, with what the study of the training data chose.
 
     python benchmarks/quality.py udh-dnn [--only DATA ...] [--variants NAME ...] [--json docs/results/udh-dnn.json]
-    python benchmarks/quality.py sdh-dnn [--variants default "all data" itq] [--json docs/results/sdh-dnn.json]
+    python benchmarks/quality.py sdh-dnn [--only DATA ...] [--variants NAME ...] [--json docs/results/sdh-dnn.json]
 
 udh-dnn: data, lengths, seeds and protocols of baselines.py, whose LSH and ITQ stand beside. sdh-dnn: mnist and cifar10,
-labels as truth, with ITQ beside it, and each model also by training samples as queries (map_train), so that
-overfitting is seen. A run that the file holds already is not repeated, so that it can be stopped and taken up again.
+labels as truth, with ITQ beside it, and each model also by 10,000 of the samples that it was trained on as queries
+among the others (map_train), so that overfitting is seen. A run that the file holds already is not repeated, so that it
+can be stopped and taken up again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,7 @@ FLOORS = ("pair_floor_", "pair_floor_codes_")
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "udh-dnn": {
         "default": {},
-        "early stop": {"lbfgs_iter": 200, "validation": 1000},
+        "early stop": {"validation": 1000},
         "from itq": {"init": "itq", "lbfgs_iter": 30, "validation": 1000},
         "unscaled": {"scale": None, "max_iter": 5},
     },
@@ -45,7 +47,16 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
 }
 # A validation looks for as large a share of 50,000 samples as the truth is of the database: 10,000 of a million.
 NEIGHBOURS = {"sift-photos": {"validation_neighbours": 500}}
-DATA = {"udh-dnn": tuple(baselines.PLANS), "sdh-dnn": ("mnist", "cifar10")}
+# What is run on each data set unless it is said.
+PLANS: dict[str, dict[str, tuple[str, ...]]] = {
+    "udh-dnn": {
+        "mnist": ("default", "early stop", "from itq"),
+        "cifar10": ("default", "early stop", "from itq"),
+        "cifar10-dh": ("unscaled",),
+        "sift-photos": ("itq", "from itq"),
+    },
+    "sdh-dnn": {"mnist": ("itq", "default", "all data"), "cifar10": ("itq", "default", "all data")},
+}
 
 
 def key_of(run: dict[str, Any]) -> tuple[Any, ...]:
@@ -60,26 +71,30 @@ def parameters_of(hasher: Any) -> dict[str, Any]:
 
 def setting_of(method: str, name: str) -> Setting:
     """The paper's; a supervised method is judged by labels."""
-    how = setting(name)
-    return replace(how, truth="labels", k=None) if METHODS[method].supervised else how
+    return setting(f"{name}-labels" if METHODS[method].supervised else name)
 
 
-def judged(hasher: Any, dataset: Dataset, how: Setting, truth: Truth) -> dict[str, float]:
+def asked_of_itself(hasher: Any, dataset: Dataset) -> Dataset:
+    """10,000 samples that were trained on as queries, all other training samples to be searched."""
+    X, y = dataset.train, dataset.train_labels
+    assert y is not None
+    used = getattr(hasher, "samples_", np.arange(len(X)))
+    asked = np.zeros(len(X), dtype=bool)
+    asked[np.random.default_rng(0).permutation(used)[:10_000]] = True
+    return replace(dataset, queries=X[asked], query_labels=y[asked], database=X[~asked], database_labels=y[~asked])
+
+
+def judged(hasher: Any, dataset: Dataset, how: Setting, truth: Truth, *, supervised: bool) -> dict[str, float]:
     scores = judge(hasher, dataset, how, truth=truth)
-    values = {"map": scores.map}
-    if how.truth == "neighbours":
-        expected = replace(how, protocol=replace(how.protocol, ties="expected"))
-        values["map_expected_ties"] = judge(hasher, dataset, expected, truth=truth).map
-    else:  # 10,000 of the samples that it was or could have been trained on
-        rows = np.sort(np.random.default_rng(0).permutation(len(dataset.train))[:10_000])
-        assert dataset.train_labels is not None
-        known = replace(dataset, queries=dataset.train[rows], query_labels=dataset.train_labels[rows])
-        values["map_train"] = judge(hasher, known, how).map
+    expected = replace(how, protocol=replace(how.protocol, ties="expected"))
+    values = {"map": scores.map, "map_expected_ties": judge(hasher, dataset, expected, truth=truth).map}
+    if supervised:
+        values["map_train"] = judge(hasher, asked_of_itself(hasher, dataset), how).map
     values |= {f"p@{r}": p for r, p in scores.precision_at_radius.items()}
     return {key: round(100 * value, 4) for key, value in values.items()}
 
 
-def run_all(method: str, name: str, variants: list[str], runs: list[dict[str, Any]], path: Path | None) -> None:
+def run_all(method: str, name: str, variants: Sequence[str], runs: list[dict[str, Any]], path: Path | None) -> None:
     lengths, n = baselines.PLANS[name]
     how = setting_of(method, name)
     hashers = {
@@ -106,7 +121,7 @@ def run_all(method: str, name: str, variants: list[str], runs: list[dict[str, An
                 hasher.fit(dataset.train, dataset.train_labels)
             seconds = time.perf_counter() - start
             run = {"dataset": name, "variant": variant, "n_bits": n_bits, "seed": seed}
-            run |= judged(hasher, dataset, how, truth)
+            run |= judged(hasher, dataset, how, truth, supervised=METHODS[method].supervised)
             run |= {"seconds": round(seconds, 1), "iterations": hasher.n_iter_}
             if hasattr(hasher, "history_"):
                 last = hasher.history_[hasher.best_iter_]
@@ -128,6 +143,8 @@ def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for (dataset, variant, n_bits), group in sorted(groups.items()):
         row: dict[str, Any] = {"dataset": dataset, "variant": variant, "n_bits": n_bits, "repetitions": len(group)}
         for name in group[0]:
+            if not all(name in run for run in group):
+                continue
             if name.startswith(("map", "p@")) or name in ("seconds", "pairs"):
                 values = np.array([run[name] for run in group])
                 row[name] = round(float(values.mean()), 3)
@@ -138,18 +155,22 @@ def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("method", choices=DATA)
+    parser.add_argument("method", choices=PLANS)
     parser.add_argument("--only", nargs="+", metavar="DATA", help="run these data sets alone")
-    parser.add_argument("--variants", nargs="+", metavar="NAME", default=["default"])
+    parser.add_argument("--variants", nargs="+", metavar="NAME", help="run these alone")
     parser.add_argument("--json", type=Path, help="keep the results in this file, and take up where it ends")
     options = parser.parse_args()
-    known = {*VARIANTS[options.method], *VARIANTS["itq"]}
-    if not known.issuperset(options.variants):
-        parser.error(f"the variants of {options.method} are {', '.join(sorted(known))}.")
+    plans = PLANS[options.method]
+    for what, given, known in (
+        ("data sets", options.only, plans),
+        ("variants", options.variants, {**VARIANTS[options.method], **VARIANTS["itq"]}),
+    ):
+        if not set(known).issuperset(given or ()):
+            parser.error(f"the {what} of {options.method} are {', '.join(known)}.")
     runs = json.loads(options.json.read_text())["runs"] if options.json and options.json.exists() else []
-    for name in options.only or DATA[options.method]:
+    for name in options.only or plans:
         try:
-            run_all(options.method, name, options.variants, runs, options.json)
+            run_all(options.method, name, options.variants or plans[name], runs, options.json)
         except DatasetError as error:
             print(f"{name} left out: {error}")
     for row in summary(runs):

@@ -24,6 +24,7 @@ from hashlearn.datasets import cifar10_images, deep_hashing_split, load
 from hashlearn.evaluation import Protocol, Truth, euclidean_neighbours, evaluate
 
 N_QUERIES, N_BITS = 1000, 32
+FLOORS = ("pair_floor_", "pair_floor_codes_")
 PROTOCOL = Protocol(radii=(2, 3, 4))
 
 
@@ -50,12 +51,14 @@ PLANS: dict[str, dict[str, list[dict[str, Any]]]] = {
             _eigen(5, sweeps=1),
             _eigen(5, decoder="lbfgs"),
             {**_eigen(5), "init": "second-moment"},
-            _eigen(5, 200, validation=1000),
+            _eigen(5, 200),
+            _eigen(5, validation=1000),
             *(options for n_bits in (8, 16) for options in (_itq(n_bits), _eigen(5, n_bits=n_bits))),
             _itq(64),
             *(_eigen(scale, n_bits=64) for scale in (2, 3, 5)),
             _eigen(15, 50, n_bits=64),
-            _eigen(5, 200, n_bits=64, validation=1000),
+            _eigen(5, 200, n_bits=64),
+            _eigen(5, n_bits=64, validation=1000),
         ],
         "mnist": [
             *(_eigen(scale) for scale in (3, 5, 15)),
@@ -63,9 +66,15 @@ PLANS: dict[str, dict[str, list[dict[str, Any]]]] = {
             *(options for n_bits in (8, 16) for options in (_itq(n_bits), _eigen(5, n_bits=n_bits))),
             _itq(64),
             *(_eigen(scale, n_bits=64) for scale in (3, 5)),
-            _eigen(5, 200, n_bits=64, validation=1000),
+            _eigen(5, 200, n_bits=64),
         ],
-        "cifar10-dh": [*(_eigen(scale) for scale in (None, 2, 5)), _from_itq(None)],
+        "cifar10-dh": [
+            *(_eigen(scale) for scale in (None, 2, 5, "range")),
+            _eigen(None, 400, max_iter=3),
+            _from_itq(None),
+            *(options for n_bits in (16, 64) for options in (_itq(n_bits), _eigen(None, n_bits=n_bits))),
+            _eigen(None, 400, n_bits=16, max_iter=3),
+        ],
     },
     "sdh-dnn": {
         name: [
@@ -97,6 +106,7 @@ def split(name: str, by_labels: bool) -> tuple[Any, Any, Any, Truth]:
 
 
 def run(method: str, name: str, plan: list[dict[str, Any]], rows: list[dict[str, Any]], path: Path | None) -> None:
+    plan = [{"method": "itq"}, *plan]
     if all(any(row["dataset"] == name and row["options"] == options for row in rows) for options in plan):
         return
     queries, rest, labels, truth = split(name, method == "sdh-dnn" or name == "cifar10-dh")
@@ -107,7 +117,7 @@ def run(method: str, name: str, plan: list[dict[str, Any]], rows: list[dict[str,
         found = {"map": scores.map} | {f"p@{r}": p for r, p in scores.precision_at_radius.items()}
         return {key: round(100 * value, 3) for key, value in found.items()}
 
-    for options in [{"method": "itq"}, *plan]:
+    for options in plan:
         parameters = {"n_bits": N_BITS, "random_state": 0} | options
         key = {"dataset": name, "n_bits": parameters["n_bits"], "options": options}
         if any(row["dataset"] == name and row["options"] == options for row in rows):
@@ -122,14 +132,16 @@ def run(method: str, name: str, plan: list[dict[str, Any]], rows: list[dict[str,
         if "method" in options:
             del parameters["method"]
             iterations.append(judged(ITQ(**parameters).fit(rest)))
+            kept = 0
         else:
-            METHODS[method](callback=note, **parameters).fit(rest, labels)
-        rows.append({**key, "seconds": round(time.perf_counter() - start, 1), "iterations": iterations})
+            hasher = METHODS[method](callback=note, **parameters).fit(rest, labels)
+            kept = hasher.best_iter_
+            key |= {name: round(getattr(hasher, name), 3) for name in FLOORS if hasattr(hasher, name)}
+        seconds = round(time.perf_counter() - start, 1)
+        rows.append({**key, "seconds": seconds, "kept": kept, "iterations": iterations})
         maps = " ".join(f"{found['map']:.2f}" for found in iterations)
-        last = iterations[-1]
-        print(
-            f"{name} {options}: {rows[-1]['seconds']} s, mAP {maps}; P@2,3,4 {last['p@2']} {last['p@3']} {last['p@4']}"
-        )
+        precision = ", ".join(f"P@{r} {iterations[kept][f'p@{r}']}" for r in PROTOCOL.radii)
+        print(f"{name} {options}: {seconds} s, mAP {maps}; kept {kept}: {precision}", flush=True)
         machine.keep({"study": method, "queries": N_QUERIES, "protocol": str(PROTOCOL), "rows": rows}, path)
 
 
@@ -141,6 +153,8 @@ def main() -> None:
     options = parser.parse_args()
     rows = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
     plans = PLANS[options.method]
+    if not set(plans).issuperset(options.only or ()):
+        parser.error(f"the data sets of {options.method} are {', '.join(plans)}.")
     for name in options.only or plans:
         run(options.method, name, plans[name], rows, options.json)
 

@@ -26,7 +26,7 @@ LABELS = {
     "from itq": "UDH-DNN, from ITQ",
     "unscaled": "UDH-DNN, unscaled",
 }
-TITLES = {"map": "mAP", "seconds": "seconds"}
+TITLES = {"map": "mAP"}
 Row = dict[str, Any]
 
 
@@ -64,16 +64,26 @@ def quality(datasets: Iterable[str], keys: Iterable[tuple[str, int]], *, spread:
             repetitions = sorted({row["repetitions"] for row in found.values()})
             cells = [cell(found.get(n_bits), key, spread=spread) for key, n_bits in keys]
             if any(cells):
-                lines.append([f"`{dataset}`", label, "–".join(map(str, repetitions)), *cells])
+                least, most = repetitions[0], repetitions[-1]
+                lines.append([f"`{dataset}`", label, str(most) if least == most else f"{least}–{most}", *cells])
     titles = [f"{TITLES.get(key, key.upper())} {n_bits}" for key, n_bits in keys]
     return table(["data", "method", "runs", *titles], lines)
 
 
 def study() -> str:
     """Every run of the study of UDH-DNN."""
+
+    def order(row: Row) -> tuple[Any, ...]:
+        options = row["options"]
+        scale = options.get("scale")
+        size = (0, 0.0) if scale is None else (1, float(scale)) if scale != "range" else (2, 0.0)
+        start = ("method" not in options, options.get("init", ""))
+        return row["dataset"], row["n_bits"], start, len(options), options.get("lbfgs_iter", 0), size
+
     lines = []
-    for row in sorted(rows_of("udh-dnn-study"), key=lambda row: (row["dataset"], row["n_bits"])):
+    for row in sorted(rows_of("udh-dnn-study"), key=order):
         options, found = dict(row["options"]), row["iterations"]
+        kept = row.get("kept", len(found) - 1)
         itq = "method" in options
         scale = options.pop("scale", "")
         for key in ("n_bits", "method"):
@@ -89,12 +99,12 @@ def study() -> str:
                 str(options.pop("lbfgs_iter", "")),
                 ", ".join(f"`{key}={value!r}`" for key, value in options.items()),
                 "" if itq else f"{maps[best]:.2f} ({best})",
-                f"{maps[-1]:.2f}",
-                *(f"{found[-1][f'p@{r}']:.1f}" for r in (2, 3, 4)),
+                f"{maps[kept]:.2f}" if itq else f"{maps[kept]:.2f} ({kept})",
+                *(f"{found[kept][f'p@{r}']:.1f}" for r in (2, 3, 4)),
             ]
         )
-    head = ["data", "bits", "start", "variance", "L-BFGS", "others", "mAP best (at)", "mAP last", "P@2", "P@3", "P@4"]
-    return table(head, lines)
+    head = ["data", "bits", "start", "variance", "L-BFGS", "others", "mAP best (at)", "mAP kept (at)"]
+    return table([*head, "P@2", "P@3", "P@4"], lines)
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -106,9 +116,6 @@ TABLES: dict[str, Callable[[], str]] = {
         ("mnist", "cifar10"), ((f"p@{r}", n) for r in (3, 4) for n in (16, 32, 64)), spread=False
     ),
     "udh-dnn-precision-dh": lambda: quality(("cifar10-dh",), (("p@2", n) for n in (16, 32, 64)), spread=True),
-    "udh-dnn-seconds": lambda: quality(
-        ("mnist", "cifar10", "cifar10-dh", "sift-photos"), (("seconds", n) for n in LENGTHS), spread=False
-    ),
     "udh-dnn-study": study,
 }
 
@@ -119,7 +126,10 @@ def written(text: str) -> str:
     def replace(found: re.Match[str]) -> str:
         return f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}"
 
-    return re.sub(r"(<!-- table: ([\w-]+) -->)\n.*?(<!-- end of table -->)", replace, text, flags=re.DOTALL)
+    text, n = re.subn(r"(<!-- table: ([\w-]+) -->)\n.*?(<!-- end of table -->)", replace, text, flags=re.DOTALL)
+    if not n == text.count("<!-- table:") == text.count("<!-- end of table -->"):
+        raise SystemExit("a table's begin or end is misspelt")
+    return text
 
 
 def main() -> None:
@@ -130,7 +140,9 @@ def main() -> None:
         path = ROOT / name
         before = path.read_text(encoding="utf-8")
         after = written(before)
-        if before != after and options.check:
+        if before == after:
+            continue
+        if options.check:
             raise SystemExit(f"{name} does not show the results: run python benchmarks/tables.py")
         path.write_text(after, encoding="utf-8")
 

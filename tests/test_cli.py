@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 import hashlearn
 from hashlearn.vectors import read_vectors, write_vectors
@@ -125,6 +126,31 @@ def test_a_warning_is_one_line(tmp_path):
     (line,) = result.stderr.splitlines()
     assert line.startswith("hashlearn: warning: UDH-DNN has not settled: ")
     assert hashlearn.load(tmp_path / "m").hidden_units == [20, 9]
+
+
+def test_a_supervised_method(tmp_path):
+    """Labels of a data set and of a file; judged by labels unless it is told otherwise."""
+    short = ["-b", 8, "-p", "max_iter=1", "-p", "lbfgs_iter=20"]
+    done = run("fit", "digits", "-m", "sdh-dnn", "-o", tmp_path / "m", *short)
+    assert done.returncode == 0, done.stderr
+    first, objective, samples, pairs = done.stdout.splitlines()
+    assert first.startswith("sdh-dnn, 8 bits, from 1,500 vectors of 64 (digits) in ")
+    assert objective.startswith("objective ")
+    assert samples == "1,500 samples of 10 classes, 145 to 153 of each; none has more"
+    assert pairs.startswith("pair term ")
+    done = run("evaluate", tmp_path / "m", "-d", "digits")
+    assert "truth: equal class labels (10 classes)" in done.stdout
+    done = run("evaluate", tmp_path / "m", "-d", "digits", "--truth", "neighbours")
+    assert "truth: 10 Euclidean nearest neighbours" in done.stdout
+    digits = load_digits()
+    np.save(tmp_path / "x.npy", digits.data)
+    (tmp_path / "y.txt").write_text("\n".join(f"digit {k}" for k in digits.target))
+    done = run(
+        "fit", tmp_path / "x.npy", "-m", "sdh-dnn", "-o", tmp_path / "m2", *short, "--labels", tmp_path / "y.txt"
+    )
+    assert "1,797 samples of 10 classes" in done.stdout, done.stderr
+    done = run("fit", tmp_path / "x.npy", "-m", "sdh-dnn", "-o", tmp_path / "m3", *short)
+    assert done.stderr == "hashlearn: error: sdh-dnn learns from labels: give them with --labels FILE.\n"
 
 
 def test_what_only_python_can_give_is_no_parameter(tmp_path):

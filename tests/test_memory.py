@@ -34,6 +34,9 @@ def test_a_container_s_limit_counts(tmp_path, monkeypatch):
     for text, expected in (("max", free), ("7000", 3000), ("1000", 0)):
         (tmp_path / "memory.max").write_text(text + "\n")
         assert memory.free_memory() == pytest.approx(expected, rel=0.2)
+    (tmp_path / "memory.max").write_text("7000\n")
+    (tmp_path / "memory.stat").write_text("anon 100\ninactive_file 1500\nactive_file 40\n")
+    assert memory.free_memory() == 4500
 
 
 def test_an_unknown_system_tells_nothing(monkeypatch):

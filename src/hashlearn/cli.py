@@ -225,7 +225,8 @@ def fit(
     if labels is not None and not hasher.supervised:
         raise ValueError(f"{method} learns without labels: leave --labels out.")
     if hasher.supervised and y is None:
-        raise ValueError(f"{method} learns from labels: give them with --labels FILE.")
+        hint = f"{input} has none" if is_dataset(input) else "give them with --labels FILE"
+        raise ValueError(f"{method} learns from labels: {hint}.")
     start = time.perf_counter()
     hasher.fit(X, y if hasher.supervised else None)
     seconds = time.perf_counter() - start
@@ -241,7 +242,7 @@ def fit(
         "seconds": seconds,
     }
     text = f"{method}, {bits} bits, from {n:,} vectors of {n_features} ({trained_on}) in {seconds:.1f} s: {out}"
-    show(result, as_json, text)
+    show(result, as_json, "\n".join(filter(None, [text, hasher._remark()])))
 
 
 @app.command()
@@ -297,7 +298,7 @@ def evaluate(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file (hashlearn fit).")],
     dataset: Annotated[str, typer.Option("--dataset", "-d", help="A data set's name (hashlearn data list).")],
     truth: Annotated[
-        str | None, typer.Option(help="neighbours or labels; unless given, as in the paper for this data set.")
+        str | None, typer.Option(help="neighbours or labels; unless given, as in the paper for this data and method.")
     ] = None,
     k: Annotated[int | None, typer.Option(help="Number of true neighbours, with truth by neighbours.")] = None,
     ap: Annotated[str | None, typer.Option(help="AP rule: all, retrieved or trapezoid.")] = None,
@@ -318,7 +319,8 @@ def evaluate(
     from hashlearn.experiments import judge
 
     hasher = hashlearn.load(model)
-    chosen = choose_setting(dataset, truth, k, ap, cutoff, ties, radius)
+    kind = "labels" if truth is None and hasher.supervised else truth
+    chosen = choose_setting(dataset, kind, k, ap, cutoff, ties, radius)
     data = load_dataset(dataset, source, split)
     trained_on = getattr(hasher, "info_", {}).get("trained on", "unknown data")
     if trained_on != trained_on_text(data, split):

@@ -28,7 +28,8 @@ def _rests() -> Iterator[int]:
         yield 1024 * kilobytes["MemAvailable"]
     limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
     if limit is not None and used is not None:
-        yield limit - used
+        # Pages of files that were read, such as a memory map's, are given back when there is need.
+        yield limit - used + _counts(_CGROUP / "memory.stat").get("inactive_file", 0)
     if sys.platform != "win32":
         import resource
 
@@ -46,6 +47,15 @@ def _fields(path: Path) -> dict[str, int]:
         return {}
     words = [line.replace(":", " ").split() for line in lines]
     return {word[0]: int(word[1]) for word in words if len(word) == 3 and word[2] == "kB"}
+
+
+def _counts(path: Path) -> dict[str, int]:
+    """The lines ``name number`` of a file; none if it is not there."""
+    try:
+        words = [line.split() for line in path.read_text().splitlines()]
+    except OSError:
+        return {}
+    return {word[0]: int(word[1]) for word in words if len(word) == 2 and word[1].isdigit()}
 
 
 def _number(path: Path) -> int | None:

@@ -391,9 +391,9 @@ def test_labels_are_checked_for_methods_that_learn_from_them(data):
     X, y = data
     Supervised(4, random_state=0).fit(X, y)
     for bad, words in (
-        (None, "got none"),
-        (y[:3], r"got shape \(3,\)"),
-        (np.where(y == 1, np.nan, y), "sample 1 has none"),
+        (None, "requires y to be passed"),
+        (y[:3], "a label for each of the 400 samples; got 3"),
+        (np.where(y == 1, np.nan, y), "item 1 has none"),
     ):
         with pytest.raises(ValueError, match=words):
             Supervised(4).fit(X, bad)

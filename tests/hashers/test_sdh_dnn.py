@@ -12,10 +12,11 @@ from sklearn.datasets import load_digits
 from hashlearn import ITQ, SDHDNN
 from hashlearn.codes import signs_of
 from hashlearn.evaluation import Truth, evaluate
-from hashlearn.hashers._network import Sums, flatten, layers_of
-from hashlearn.hashers._objective import Lambdas
+from hashlearn.hashers import _early_stop
+from hashlearn.hashers._network import Sums, layers_of
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers._start import eigen_layers
+from hashlearn.hashers._training import Lambdas
 from hashlearn.hashers.sdh_dnn import _Training, pair_floors, pair_term
 from reference import sdh_dnn as reference
 
@@ -156,10 +157,37 @@ def test_the_pair_term_reaches_its_floor_and_falls_no_lower(counts, L):
     )
     assert reached == pytest.approx(floor, rel=1e-4, abs=1e-4)
     assert reached >= floor - 1e-9
+    assert floor_codes >= floor
+
+
+@pytest.mark.parametrize("counts", [(7, 7, 7, 7), (3, 10, 4), (12, 2), (90, 5, 5), (1, 2, 3, 4), (4, 4, 4)])
+@pytest.mark.parametrize("L", [1, 2, 3])
+def test_no_codes_fall_below_their_floor(counts, L):
+    """All codes of classes: equal codes within a class are no worse than others."""
+    y = np.repeat(np.arange(len(counts)), counts)
     S = reference.pairwise_labels(y)
-    for _ in range(200):
-        B = signs_of(rng.standard_normal((len(counts), L)))[y].astype(float)
-        assert np.linalg.norm(B @ B.T / L - S) ** 2 / (2 * m) >= floor_codes - 1e-9
+    _, floor = pair_floors(counts, L)
+    values = []
+    for codes in itertools.product(itertools.product((-1.0, 1.0), repeat=L), repeat=len(counts)):
+        B = np.array(codes)[y]
+        values.append(np.linalg.norm(B @ B.T / L - S) ** 2 / (2 * len(y)))
+    assert min(values) >= floor - 1e-9
+    if (counts, L) in REACHED:
+        assert min(values) == pytest.approx(floor), "this one can be reached"
+
+
+# Four equal classes with codes of three bits, each pair two apart; and two classes, which can be opposite.
+REACHED = [((7, 7, 7, 7), 3), ((12, 2), 1), ((12, 2), 2), ((12, 2), 3)]
+
+
+def test_floors_of_many_classes_of_many_sizes():
+    """As the eigenvalues of the whole matrix have it."""
+    n = np.random.default_rng(0).integers(1, 30, 200).astype(float)
+    values = np.sort(np.linalg.eigvalsh(np.diag(2 * n) - np.sqrt(np.outer(n, n))))[::-1]
+    for L in (1, 8, 64, 500):
+        left = np.sum(values**2) - np.sum(np.maximum(values[:L], 0) ** 2)
+        assert pair_floors(n, L)[0] == pytest.approx(left / (2 * n.sum()))
+    assert pair_floors(np.ones(100_000), 32)[0] == pytest.approx((100_000**2 - 4 * 32) / 200_000)
 
 
 def test_floors_of_equal_classes_in_closed_form():
@@ -202,26 +230,24 @@ def test_samples_per_class(digits):
     assert some.class_counts_.sum() == np.minimum(np.unique(names, return_counts=True)[1], 175).sum()
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [lambda y: [(int(k), "x") for k in y], lambda y: [None.__class__ if k else k for k in y], lambda y: y % 2 == 0],
-    ids=["tuples", "without an order", "booleans"],
-)
-def test_labels_of_any_hashable_kind(labels, digits):
+def test_labels_of_any_kind_are_the_same_classes(digits):
     X, y = digits[0][:300], digits[1][:300]
-    hasher = SDHDNN(4, max_iter=1, lbfgs_iter=3, random_state=0).fit(X, labels(y))
-    assert hasher.class_counts_.sum() == 300
-    assert len(hasher.classes_) == len(set(labels(y)))
+    short = {"max_iter": 1, "lbfgs_iter": 3, "random_state": 0}
+    plain = SDHDNN(4, **short).fit(X, y)
+    other = SDHDNN(4, **short).fit(X, [frozenset({int(k), 77}) for k in y])
+    assert len(other.classes_) == 10
+    assert sorted(other.class_counts_) == sorted(plain.class_counts_)
+    assert (other.transform(X) == plain.transform(X)).mean() > 0.999
 
 
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        (lambda y: None, r"SDHDNN learns from labels: y must be \(300,\); got none"),
-        (lambda y: y[:-1], r"y must be \(300,\); got shape \(299,\)"),
-        (lambda y: np.eye(10)[y], r"got shape \(300, 10\); several labels a sample are not supported"),
-        (lambda y: [None if i == 7 else k for i, k in enumerate(y)], "sample 7 has none"),
-        (lambda y: np.where(np.arange(300) == 9, np.nan, y), "sample 9 has none"),
+        (lambda y: None, "SDHDNN learns from labels: it requires y"),
+        (lambda y: y[:-1], "y must have a label for each of the 300 samples; got 299"),
+        (lambda y: np.eye(10)[y], r"got shape \(300, 10\); several labels an item are not supported"),
+        (lambda y: [{int(k), 11} for k in y], "item 0 is {.*several labels an item are not supported"),
+        (lambda y: [None if i == 7 else k for i, k in enumerate(y)], "y must have a label for every item; item 7"),
         (lambda y: y * 0, "samples of at least 2 classes; got 1: "),
     ],
 )
@@ -231,12 +257,72 @@ def test_bad_labels(labels, words, digits):
         SDHDNN(4, max_iter=1, lbfgs_iter=3).fit(X, labels(y))
 
 
-def test_early_stop_by_labels_keeps_samples_from_training(digits):
+def test_early_stop_by_labels(digits, monkeypatch):
+    """Queries are kept from training, judged by their own labels, and the best iteration is what stays."""
     X, y = digits
-    hasher = SDHDNN(8, lbfgs_iter=20, validation=200, random_state=0).fit(X, y)
+    stops, encoded = [], []
+    begin = _early_stop.EarlyStop.__init__
+
+    def spy(self, *args):
+        begin(self, *args)
+        stops.append(self)
+
+    monkeypatch.setattr(_early_stop.EarlyStop, "__init__", spy)
+    hasher = SDHDNN(
+        8,
+        max_iter=20,
+        lbfgs_iter=30,
+        validation=200,
+        random_state=0,
+        callback=lambda hasher, record: encoded.append(hasher.encode(X)),
+    ).fit(X, y)
+    (stop,) = stops
+    kept = np.setdiff1d(np.arange(len(X)), hasher.samples_)
+    np.testing.assert_array_equal(stop.queries, X[kept])
     assert hasher.class_counts_.sum() == len(X) - 200
+    np.testing.assert_allclose(hasher.offset_, X[hasher.samples_].mean(axis=0))
     scores = [record["validation_map"] for record in hasher.history_]
-    assert hasher.best_iter_ == int(np.argmax(scores))
+    assert 2 < len(scores) < 21, "stopped on the way"
+    assert hasher.best_iter_ == len(scores) - 2
+    np.testing.assert_array_equal(hasher.encode(X), encoded[-2])
+    codes = encoded[-2]
+    truth = Truth.labels(y[kept], y[hasher.samples_])
+    expected = evaluate(codes[kept], codes[hasher.samples_], truth, n_bits=8).map
+    assert scores[-2] == pytest.approx(expected)
+
+
+def test_a_validation_leaves_a_sample_of_each_class(digits):
+    X, y = digits[0][:100], np.arange(100) == 3
+    for seed in range(6):
+        hasher = SDHDNN(2, validation=50, max_iter=1, lbfgs_iter=2, random_state=seed).fit(X, y)
+        assert list(hasher.class_counts_) == [49, 1]
+    with pytest.raises(ValueError, match="leave at least half of the 100 samples and one of each class; got 30"):
+        SDHDNN(2, validation=30).fit(X, np.arange(100) % 75)
+
+
+def test_float32_does_not_end_a_step_early(digits):
+    """The pair term is a difference of sums of m² numbers: in float32's noise, L-BFGS would find nothing lower."""
+    X, y = digits[0].astype(np.float32), digits[1] % 2
+    hasher = SDHDNN(16, max_iter=3, lbfgs_iter=400, random_state=0).fit(X, y)
+    single = [record["evaluations"] for record in hasher.history_]
+    double = [
+        record["evaluations"]
+        for record in SDHDNN(16, max_iter=3, lbfgs_iter=400, random_state=0).fit(X.astype(float), y).history_
+    ]
+    assert min(single) > 0.5 * min(double), (single, double)
+
+
+def test_it_tells_its_floors(digits):
+    X, y = digits
+    hasher = SDHDNN(16, max_iter=2, lbfgs_iter=50, random_state=0).fit(X, y)
+    last = hasher.history_[-1]
+    S, B = reference.pairwise_labels(y), 2.0 * hasher.transform(X) - 1
+    assert last["pairs_of_codes"] == pytest.approx(np.linalg.norm(B @ B.T / 16 - S) ** 2 / (2 * len(X)))
+    assert hasher.pair_floor_ < last["pairs"]
+    assert hasher.pair_floor_codes_ < last["pairs_of_codes"]
+    words = hasher._remark()
+    assert f"pair term {last['pairs']:,.1f}, at least {hasher.pair_floor_:,.1f} for real outputs" in words
+    assert "1,797 samples of 10 classes, 174 to 183 of each; none has more" in words
 
 
 LIMITED = """
@@ -262,9 +348,7 @@ def test_fifty_thousand_samples_in_four_gigabytes():
     assert done.stdout.split() == ["50000", "True"]
 
 
-def test_flat_parameters_of_the_paper(digits):
+def test_parameters_of_the_paper():
     hasher = SDHDNN()
     assert (hasher.lambda1, hasher.lambda2, hasher.lambda3, hasher.lambda4) == LAMBDAS
     assert (hasher.samples_per_class, hasher.max_iter) == (2000, 5)
-    _, _, found = training(digits)
-    assert len(flatten(found.layers)) == len(found.theta)

@@ -15,13 +15,16 @@ from sklearn.linear_model import Ridge
 import hashlearn
 from hashlearn import ITQ, UDHDNN
 from hashlearn.codes import signs_of
+from hashlearn.evaluation import Truth, evaluate
+from hashlearn.hashers import _early_stop
 from hashlearn.hashers._decoder import decoder_sums
+from hashlearn.hashers._early_stop import check_validation
 from hashlearn.hashers._lbfgs import minimise
 from hashlearn.hashers._network import flatten, layers_of
 from hashlearn.hashers._network_hasher import auto_units
-from hashlearn.hashers._objective import Lambdas
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers._start import eigen_layers, itq_layers
+from hashlearn.hashers._training import Lambdas
 from hashlearn.hashers.udh_dnn import _Training
 from hashlearn.threads import thread_map
 from reference import udh_dnn as reference
@@ -305,6 +308,7 @@ def test_any_number_of_layers(units, digits):
         {"scale": 50.0},
         {"scale": None},
         {"scale": "range"},
+        {"validation": 100, "max_iter": 9},
     ],
 )
 def test_every_option_changes_something(change, digits):
@@ -361,13 +365,52 @@ def test_early_stop_keeps_the_best_iteration(digits):
     ).fit(digits)
     scores = [record["validation_map"] for record in hasher.history_]
     assert all(a < b for a, b in pairwise(scores[:-1]))
-    best = int(np.argmax(scores))
-    np.testing.assert_array_equal(hasher.encode(digits), encoded[best])
-    if len(scores) < 11:
-        assert scores[-1] <= scores[-2]
-        assert best == len(scores) - 2
+    assert 2 < len(scores) < 11, "stopped on the way"
+    assert scores[-1] <= scores[-2]
+    assert hasher.best_iter_ == len(scores) - 2
     assert hasher.n_iter_ == len(scores) - 1
-    assert len(hasher.history_) == len(scores)
+    np.testing.assert_array_equal(hasher.encode(digits), encoded[-2])
+    assert (encoded[-2] != encoded[-1]).any()
+
+
+@unsettled
+@pytest.mark.parametrize("k", [50, 5])
+def test_validation_map_is_what_a_plain_search_finds(k, digits, monkeypatch):
+    """Queries among others, ``validation_neighbours`` of each: looked for in parts, and all at once here."""
+    monkeypatch.setattr(_early_stop, "_PART", 300)
+    stops = []
+    begin = _early_stop.EarlyStop.__init__
+
+    def spy(self, *args):
+        begin(self, *args)
+        stops.append(self)
+
+    monkeypatch.setattr(_early_stop.EarlyStop, "__init__", spy)
+    options = {"validation": 150, "validation_neighbours": k, "max_iter": 1, "lbfgs_iter": 20, "random_state": 0}
+    hasher = UDHDNN(8, **options).fit(digits)
+    (stop,) = stops
+    rows = np.array([np.flatnonzero((digits == query).all(axis=1))[0] for query in stop.queries])
+    assert len(set(rows)) == 150
+    assert len(stop.database) == len(set(stop.database)) == 1797 - 150
+    database = digits[stop.database]
+    neighbours = np.array([np.argsort(((database - q) ** 2).sum(axis=1), kind="stable")[:k] for q in digits[rows]])
+    codes = hasher.encode(digits)
+    expected = evaluate(codes[rows], codes[stop.database], Truth.neighbours(neighbours), n_bits=8).map
+    assert hasher.history_[hasher.best_iter_]["validation_map"] == pytest.approx(expected)
+    assert not np.isin(rows, stop.database).any()
+
+
+def test_neighbours_of_a_validation_must_be_few_enough():
+    with pytest.raises(ValueError, match=r"validation_neighbours must be at most 5000: .* among 50000 .*; got 60000"):
+        check_validation(1000, 60_000, 10**6)
+    check_validation(1000, 5000, 10**6)
+
+
+@unsettled
+@pytest.mark.parametrize("answer", [1, "yes", np.ones(3), None, False, np.False_])
+def test_callback_that_gives_something_else_goes_on(answer, digits):
+    hasher = UDHDNN(8, max_iter=2, lbfgs_iter=2, random_state=0, callback=lambda *_: answer).fit(digits)
+    assert hasher.n_iter_ == 2
 
 
 @unsettled
@@ -379,8 +422,9 @@ def test_callback_ends_training(digits):
 
 
 def test_it_says_if_it_has_not_settled(digits):
-    with pytest.warns(ConvergenceWarning, match=r"UDH-DNN has not settled: \d+\.\d% of the bits changed"):
+    with pytest.warns(ConvergenceWarning, match=r"UDH-DNN has not settled: \d+\.\d% of the bits changed") as warned:
         hasher = UDHDNN(8, max_iter=1, lbfgs_iter=3, random_state=0).fit(digits)
+    assert warned[0].filename == __file__, "it points at the line that called fit"
     assert not hasher.converged_
 
 
@@ -466,6 +510,8 @@ def test_other_threads_do_not_change_the_codes():
 def test_values_that_cannot_be_squared(digits):
     with pytest.raises(ValueError, match="X has values whose squares are beyond float32"):
         UDHDNN(4, random_state=0).fit((digits * 1e18).astype(np.float32))
+    with pytest.raises(ValueError, match="X has values whose squares vanish in float32; multiply it first"):
+        UDHDNN(4, random_state=0).fit((digits * 1e-25).astype(np.float32))
     with pytest.raises(ValueError, match="the objective is not finite"):
         minimise(lambda theta: ({"term": np.inf}, theta), np.ones(3), 5, lambda _: None)
 
@@ -513,6 +559,8 @@ def test_a_model_trained_with_a_callback_can_be_saved(digits, tmp_path):
         ({"decoder": "adam"}, "decoder must be 'exact' or 'lbfgs'; got 'adam'"),
         ({"init": "random"}, "init must be 'eigen' or 'second-moment' or 'itq'; got 'random'"),
         ({"scale": 0}, "scale must be a number above 0; got 0"),
+        ({"scale": 1e300}, r"scale must be between 1e-30 and 1e30; got 1e\+300"),
+        ({"scale": 1e-40}, "scale must be between 1e-30 and 1e30; got 1e-40"),
         ({"scale": "unit"}, "scale must be 'range'; got 'unit'"),
         ({"scale": [1]}, "scale must be a number above 0"),
         ({"validation": 200, "validation_neighbours": 160}, "validation must leave at least 1600 of the 1797 samples"),

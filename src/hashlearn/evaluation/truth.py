@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hashlearn.labels import label_list, numbered
 from hashlearn.progress import progress_bar
 from hashlearn.storage import cached_array, content_key
 
@@ -102,20 +103,10 @@ class Truth:
 
 def _label_codes(labels: Any, codes: dict[Hashable, int], name: str) -> NDArray[np.intp]:
     """Labels of any hashable kind as small numbers; ``codes`` learns the new ones."""
-    values = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    if isinstance(labels, np.ndarray) and labels.ndim != 1:
-        raise ValueError(f"{name} must be one label an item (1 dimension); got shape {labels.shape}.")
+    values = label_list(labels, name)
     if not values:
         raise ValueError(f"{name} must not be empty.")
-    out = np.empty(len(values), dtype=np.intp)
-    for i, value in enumerate(values):
-        if value is None or (isinstance(value, float) and value != value):  # NaN differs from itself
-            raise ValueError(f"{name} must have a label for every item; item {i} has none ({value}).")
-        try:
-            out[i] = codes.setdefault(value, len(codes))
-        except TypeError:
-            raise ValueError(f"{name} must be one hashable label an item; item {i} is {value!r}.") from None
-    return out
+    return numbered(values, codes)
 
 
 def euclidean_neighbours(

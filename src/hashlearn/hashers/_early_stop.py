@@ -15,11 +15,18 @@ Array = NDArray[Any]
 
 # How many training samples a validation searches among, at most; and at least, for each neighbour that it looks for.
 _DATABASE, _LEAST_DATABASE = 50_000, 10
+# How many of them are copied at a time.
+_PART = 8192
 
 
 def check_validation(n_queries: int, k: int, n_samples: int) -> None:
     """Refuse more queries than leave samples to search, among which ``k`` neighbours mean something."""
     least = _LEAST_DATABASE * k
+    if least > _DATABASE:
+        raise ValueError(
+            f"validation_neighbours must be at most {_DATABASE // _LEAST_DATABASE}: a validation searches among "
+            f"{_DATABASE} samples, and there must be {_LEAST_DATABASE} for each neighbour; got {k}."
+        )
     if n_queries > n_samples - least:
         raise ValueError(
             f"validation must leave at least {least} of the {n_samples} samples, {_LEAST_DATABASE} for each of the "
@@ -28,36 +35,38 @@ def check_validation(n_queries: int, k: int, n_samples: int) -> None:
 
 
 class EarlyStop:
-    """Ends training when queries no longer find what is relevant better (mAP), and goes back to the best."""
+    """Ends training when queries no longer find what is relevant better (mAP), and goes back to the best.
 
-    def __init__(self, queries: Array, database: Array, truth: Truth) -> None:
-        self.queries, self.database, self.truth = queries, database, truth
+    ``database``: numbers of the rows of ``X`` that are searched; they are copied only a part at a time.
+    """
+
+    def __init__(self, queries: Array, X: Array, database: Array, truth: Truth) -> None:
+        self.queries, self.X, self.database, self.truth = queries, X, database, truth
         self.score, self.best = -1.0, dict[str, Any]()
 
     @classmethod
     def by_neighbours(cls, X: Array, n_queries: int, k: int, rng: np.random.Generator) -> EarlyStop:
         """Queries are training samples, as in the authors' later code; what they are searched among are others."""
-        from hashlearn.evaluation import Truth, euclidean_neighbours
+        from hashlearn.evaluation import Truth
 
         drawn = rng.permutation(len(X))[: n_queries + _DATABASE]
-        # Times 1: neighbours are not looked for among booleans.
-        queries, database = (X[np.sort(part)] * 1 for part in (drawn[:n_queries], drawn[n_queries:]))
-        neighbours = euclidean_neighbours(queries, database, k, show_progress=False)
-        return cls(queries, database, Truth.neighbours(neighbours))
+        queries, database = X[np.sort(drawn[:n_queries])], np.sort(drawn[n_queries:])
+        return cls(queries, X, database, Truth.neighbours(nearest(queries, X, database, k)))
 
     @classmethod
-    def by_labels(cls, kept: tuple[Array, Array], X: Array, y: Array) -> EarlyStop:
+    def by_labels(cls, kept: tuple[Array, Array], X: Array, y: Array, rng: np.random.Generator) -> EarlyStop:
         """Queries are samples that were kept from training; relevant is what has the same label."""
         from hashlearn.evaluation import Truth
 
-        step = -(-len(X) // _DATABASE)
-        return cls(kept[0], X[::step], Truth.labels(kept[1], y[::step]))
+        database = np.sort(rng.permutation(len(X))[:_DATABASE])
+        return cls(kept[0], X, database, Truth.labels(kept[1], y[database]))
 
     def reached(self, hasher: NetworkHasher, record: dict[str, Any]) -> bool:
         from hashlearn.evaluation import evaluate
 
-        codes = hasher._encode(self.queries), hasher._encode(self.database)
-        score = evaluate(*codes, self.truth, n_bits=hasher.n_bits_, show_progress=False).map
+        database = np.concatenate([hasher._encode(self.X[part]) for part in _parts(self.database)])
+        codes = hasher._encode(self.queries)
+        score = evaluate(codes, database, self.truth, n_bits=hasher.n_bits_, show_progress=False).map
         record["validation_map"] = score
         if score <= self.score:
             return True
@@ -69,3 +78,26 @@ class EarlyStop:
         """The best network, ``best_iter_`` its iteration; the others tell of the whole training."""
         of_all = {name: getattr(hasher, name) for name in ("n_iter_", "converged_")}
         hasher.__dict__.update(self.best | of_all)
+
+
+def nearest(queries: Array, X: Array, database: Array, k: int) -> NDArray[np.intp]:
+    """Places in ``database``, rows of X, of the ``k`` nearest of each query, by (distance, place). Exact."""
+    from hashlearn.evaluation import euclidean_neighbours
+
+    # Times 1: neighbours are not looked for among booleans. Those of a part contain all of it that are wanted.
+    candidates = np.hstack(
+        [
+            part[euclidean_neighbours(queries * 1, X[part] * 1, min(k, len(part)), show_progress=False)]
+            for part in _parts(database)
+        ]
+    )
+    candidates.sort(axis=1)
+    out = np.empty((len(queries), k), dtype=np.intp)
+    for query, rows, found in zip(queries.astype(np.float64), candidates, out, strict=True):
+        difference = X[rows] - query
+        found[:] = rows[np.argsort(np.einsum("ij,ij->i", difference, difference), kind="stable")[:k]]
+    return np.searchsorted(database, out)
+
+
+def _parts(database: Array) -> list[Array]:
+    return [database[start : start + _PART] for start in range(0, len(database), _PART)]

@@ -64,6 +64,8 @@ def mean_and_covariance(X: NDArray[Any], threads: ThreadMap) -> tuple[NDArray[np
     covariance /= m
     if not np.isfinite(np.trace(covariance)):
         raise ValueError(f"X has values whose squares are beyond {compute_type(X.dtype).__name__}; divide it first.")
+    if np.trace(covariance) < 1e3 * D * np.finfo(compute_type(X.dtype)).tiny and np.any(X[0] != X):
+        raise ValueError(f"X has values whose squares vanish in {compute_type(X.dtype).__name__}; multiply it first.")
     return mean, covariance
 
 

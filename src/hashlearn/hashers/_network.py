@@ -117,7 +117,9 @@ def forward(layers: Sequence[Folded], X: Array, out: Sequence[Array]) -> Array:
 
 
 def measure(H: Array, block: Block, n_classes: int) -> Sums:
-    """The sums of a block whose outputs are ``H``."""
+    """The sums of a block whose outputs are ``H``; with classes in float64, since their differences count there."""
+    if block.y is not None:
+        H = H.astype(np.float64)
     gram = (H.T @ H).astype(np.float64)
     if block.y is None:
         class_sums = np.ones(len(H), dtype=H.dtype) @ H

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import count, pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,11 @@ from sklearn.exceptions import ConvergenceWarning
 from hashlearn.codes import signs_of
 from hashlearn.hashers import itq
 from hashlearn.hashers._early_stop import EarlyStop
-from hashlearn.hashers._lbfgs import Minimum
 from hashlearn.hashers._linear import centred, mean_and_covariance
 from hashlearn.hashers._network import Layer, fold, outputs_of
-from hashlearn.hashers._objective import Lambdas
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers._start import STARTS, eigen_layers, itq_layers
+from hashlearn.hashers._training import Lambdas, Training
 from hashlearn.hashers.base import Hasher, check_choice, check_count, check_flag, check_weight, compute_type
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
@@ -51,21 +50,6 @@ def auto_units(n_bits: int, n_features: int) -> tuple[int, ...]:
         before = max(min(round(wanted), before), n_bits)
         units.append(before)
     return tuple(units)
-
-
-class Training(Protocol):
-    """The variables of an objective, and the two steps that lower it in turn."""
-
-    B: NDArray[np.int8]
-
-    @property
-    def layers(self) -> Sequence[Layer]: ...
-
-    def code_step(self) -> int:
-        """Better codes B, the network held; gives the number of bits that changed."""
-
-    def network_step(self, max_iter: int, advance: Callable[[float], None]) -> Minimum:
-        """A better network, B held: the objective at its end."""
 
 
 class Samples(NamedTuple):
@@ -128,6 +112,8 @@ class NetworkHasher(Hasher):
             check_choice("scale", self.scale, ("range",))
         elif self.scale is not None:
             check_weight("scale", self.scale, zero=False)
+            if not 1e-30 <= float(self.scale) <= 1e30:
+                raise ValueError(f"scale must be between 1e-30 and 1e30; got {self.scale}.")
         check_flag("show_progress", self.show_progress, None)
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be a function or None; got {self.callback!r}.")
@@ -175,7 +161,7 @@ class NetworkHasher(Hasher):
     def _width(self) -> int:
         return max(len(layer.c) for layer in self.layers_)
 
-    def _fit(self, X: Array, y: Array | None) -> None:
+    def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         self._forget()
         rng = np.random.default_rng(self.random_state)
         started = time.perf_counter()
@@ -189,7 +175,7 @@ class NetworkHasher(Hasher):
             self._train(training, self._early_stop(samples, rng), advance, started)
 
     @abstractmethod
-    def _samples(self, X: Array, y: Array | None, rng: np.random.Generator) -> Samples:
+    def _samples(self, X: Array, y: list[Hashable] | None, rng: np.random.Generator) -> Samples:
         """What is trained on, and what is kept from it; checked before any work."""
 
     @abstractmethod
@@ -256,6 +242,7 @@ class NetworkHasher(Hasher):
                 "iteration": t,
                 "objective": sum(minimum.terms.values()),
                 **minimum.terms,
+                **training.remarks(),
                 "flips": flips,
                 "evaluations": minimum.evaluations,
                 "seconds": time.perf_counter() - started,
@@ -266,7 +253,8 @@ class NetworkHasher(Hasher):
             settled = t > 0 and not flips and minimum.converged
             stop = early is not None and early.reached(self, record)
             if self.callback is not None:
-                stop |= self.callback(self, record) in (True,)  # np.True_ too
+                answer = self.callback(self, record)
+                stop |= isinstance(answer, (bool, np.bool_)) and bool(answer)
             if stop or settled:
                 break
             started = time.perf_counter()
@@ -278,8 +266,13 @@ class NetworkHasher(Hasher):
                 f"{self.name.upper()} has not settled: {flips / training.B.size:.1%} of the bits changed in the last "
                 f"of its {self.max_iter} iterations (max_iter).",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
+
+    def _remark(self) -> str:
+        last = self.history_[self.best_iter_]
+        kept = f", the best of {self.n_iter_}" if self.best_iter_ < self.n_iter_ else ""
+        return f"objective {last['objective']:,.6g} after {self.best_iter_} iterations{kept}"
 
     def _forget(self) -> None:
         """A network of an earlier fit may have had more layers."""

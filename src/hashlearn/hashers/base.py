@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hashlearn.codes import bits_of, n_bytes, pack
+from hashlearn.labels import label_list
 from hashlearn.threads import thread_map
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     n_bits: int
 
     @abstractmethod
-    def _fit(self, X: NDArray[Any], y: NDArray[Any] | None) -> None:
+    def _fit(self, X: NDArray[Any], y: list[Hashable] | None) -> None:
         """Learn from the checked ``X`` (n_samples, n_features)."""
 
     @abstractmethod
@@ -88,11 +89,17 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             raise
         return self
 
-    def _checked_labels(self, y: ArrayLike | None, n_samples: int) -> NDArray[Any] | None:
-        """Labels (n_samples,) for a method that learns from them; None for the others."""
+    def _checked_labels(self, y: Any, n_samples: int) -> list[Hashable] | None:
+        """A label of any hashable kind for each sample, for a method that learns from them; None for the others."""
         if not self.supervised:
             return None
-        return check_labels(y, n_samples, type(self).__name__)
+        if y is None:
+            name = type(self).__name__
+            raise ValueError(f"{name} learns from labels: it requires y to be passed, but the target y is None.")
+        labels = label_list(y, "y")
+        if len(labels) != n_samples:
+            raise ValueError(f"y must have a label for each of the {n_samples} samples; got {len(labels)}.")
+        return labels
 
     def _checked(self, X: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
@@ -132,6 +139,10 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             with thread_map() as threads:
                 threads(work, blocks)
         return out
+
+    def _remark(self) -> str:
+        """What there is to say of the training, for people; nothing unless a method has something."""
+        return ""
 
     def save(self, path: str | os.PathLike[str], *, info: Mapping[str, str] | None = None) -> None:
         """Write the fitted model to one file (safetensors: plain arrays and JSON), whole or not at all.
@@ -173,44 +184,6 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         tags.transformer_tags.preserves_dtype = []  # bits are uint8, whatever X is
         tags.target_tags.required = self.supervised
         return tags
-
-
-def check_labels(y: Any, n_samples: int, name: str) -> NDArray[Any]:
-    """Labels (n_samples,), one for every sample, of any hashable kind."""
-    labels: NDArray[Any] = np.asarray([] if y is None else y) if not _are_tuples(y) else _objects(y)
-    if y is None or labels.ndim != 1 or len(labels) != n_samples:
-        found = "none" if y is None else f"shape {labels.shape}"
-        hint = "; several labels a sample are not supported" if labels.ndim == 2 and labels.shape[1] > 1 else ""
-        raise ValueError(f"{name} learns from labels: y must be ({n_samples},); got {found}{hint}.")
-    if labels.dtype.kind == "f":
-        missing = ~np.isfinite(labels)
-    elif labels.dtype == object:
-        missing = np.array([label is None or label != label for label in labels])
-    else:
-        return labels
-    if missing.any():
-        raise ValueError(f"y must have a label for every sample; sample {np.argmax(missing)} has none.")
-    return labels
-
-
-def _are_tuples(y: Any) -> bool:
-    return isinstance(y, (list, tuple)) and len(y) > 0 and all(isinstance(label, tuple) for label in y)
-
-
-def _objects(y: Sequence[Any]) -> NDArray[Any]:
-    labels = np.empty(len(y), dtype=object)
-    labels[:] = y
-    return labels
-
-
-def classes_of(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """The different labels, and the number of each sample's among them."""
-    try:
-        return np.unique(labels, return_inverse=True)
-    except TypeError:  # labels that have no order: by first appearance
-        numbers: dict[Any, int] = {}
-        found = np.array([numbers.setdefault(label, len(numbers)) for label in labels])
-        return _objects(list(numbers)), found
 
 
 def check_count(name: str, value: object) -> None:

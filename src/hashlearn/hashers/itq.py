@@ -21,7 +21,7 @@ Each iteration sets B = sgn(V R), the best codes for R, and R = U₂ U₁ᵀ wit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ class ITQ(LinearHasher):
         check_count("max_iter", self.max_iter)
         check_flag("show_progress", self.show_progress, None)
 
-    def _fit(self, X: NDArray[Any], y: NDArray[Any] | None) -> None:
+    def _fit(self, X: NDArray[Any], y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)
         with (
             thread_map() as threads,

@@ -14,6 +14,7 @@ W        (D, L)                normals of the hyperplanes, N(0, 1)
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class LSH(LinearHasher):
         super()._check_parameters(n_features)
         check_flag("center", self.center)
 
-    def _fit(self, X: NDArray[Any], y: NDArray[Any] | None) -> None:
+    def _fit(self, X: NDArray[Any], y: list[Hashable] | None) -> None:
         D = X.shape[1]
         self.mean_ = X.mean(axis=0, dtype=np.float64) if self.center else np.zeros(D)
         self.components_ = np.random.default_rng(self.random_state).standard_normal((D, self.n_bits))

@@ -37,7 +37,7 @@ Samples are rows here and columns in the paper, so that matrices are the transpo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,12 +45,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from hashlearn.codes import signs_of
 from hashlearn.hashers._early_stop import EarlyStop
-from hashlearn.hashers._lbfgs import Minimum, minimise
-from hashlearn.hashers._network import Layer, Network, Slope, Sums, flatten, fold, layers_of, outputs_of
+from hashlearn.hashers._network import Block, Layer, Slope, Sums, fold, measure, outputs_of
 from hashlearn.hashers._network_hasher import NetworkHasher, Samples
-from hashlearn.hashers._objective import Lambdas, encoder_terms
 from hashlearn.hashers._rows import Rows
-from hashlearn.hashers.base import check_count, classes_of
+from hashlearn.hashers._training import Lambdas, Training, encoder_terms
+from hashlearn.hashers.base import check_count
+from hashlearn.labels import classes_of
 
 Array = NDArray[Any]
 Codes = NDArray[np.int8]
@@ -72,18 +72,32 @@ def pair_floors(counts: ArrayLike, L: int) -> tuple[float, float]:
     For real values: HHᵀ has no negative eigenvalue and at most L positive ones, and S has the eigenvalues of
     N^½ (2I − 11ᵀ) N^½, N the sizes; what is left out of them is the error. For codes, whose products HHᵀ/L have a
     diagonal of 1: 1ᵀHHᵀ1 ≥ 0 bounds the mean product g of samples of different classes by −Σn²/M, M = Σ_{a≠b} n_a n_b,
-    and Σ (g + 1)² is least if all are equal to it.
+    and Σ (g + 1)² is least if all are equal to it. Codes are real values too.
     """
     n = np.asarray(counts, dtype=np.float64)
     m = n.sum()
-    roots = np.sqrt(n)
-    eigenvalues = np.sort(np.linalg.eigvalsh(np.diag(2 * n) - np.outer(roots, roots)))[::-1]
-    kept = np.maximum(eigenvalues[:L], 0)
-    real = float(np.sum(eigenvalues**2) - np.sum(kept**2))
+    largest = np.sort(_eigenvalues(n))[::-1][:L]
+    real = max(0.0, float(m**2 - np.sum(np.maximum(largest, 0) ** 2)))  # ‖S‖² = m²
     within = float(n @ n)
     between = m**2 - within
     codes = between * max(0.0, 1 - within / between) ** 2 if between else 0.0
-    return real / (2 * m), codes / (2 * m)
+    return real / (2 * m), max(real, codes) / (2 * m)
+
+
+def _eigenvalues(n: Floats) -> Floats:
+    """Of diag(2n) − √n √nᵀ. Of g equal sizes, g − 1 eigenvectors are orthogonal to √n and have the eigenvalue 2n."""
+    sizes, g = np.unique(n, return_counts=True)
+    roots = np.sqrt(g * sizes)
+    return np.append(np.repeat(2 * sizes, g - 1), np.linalg.eigvalsh(np.diag(2 * sizes) - np.outer(roots, roots)))
+
+
+def _places(numbers: Array) -> Array:
+    """How many items before each have the same number."""
+    order = np.argsort(numbers, kind="stable")
+    counts = np.bincount(numbers)
+    out = np.empty(len(numbers), dtype=np.intp)
+    out[order] = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return out
 
 
 class SDHDNN(NetworkHasher):
@@ -123,11 +137,14 @@ class SDHDNN(NetworkHasher):
     share one does not factor.
 
     Learned: ``offset_``, ``scale_``; ``W1_``, ``c1_``, ``W2_``, … (the network); ``classes_``, ``class_counts_`` (how
-    many samples of each were trained on); ``pair_floor_``, ``pair_floor_codes_``, below which the pair term can't fall
-    for any real outputs and for any codes; ``history_`` (a dict for each iteration: objective and its terms, flips of
-    the B step, evaluations, seconds); ``n_iter_``, ``converged_``; ``best_iter_``, the iteration that was kept.
+    many samples of each were trained on), ``samples_`` (which rows of X); ``pair_floor_``, ``pair_floor_codes_``, below
+    which the pair term can't fall for any real outputs and for any codes; ``history_`` (a dict for each iteration:
+    objective and its terms, the pair term of the codes, flips of the B step, evaluations, seconds); ``n_iter_``;
+    ``best_iter_``, the iteration that was kept; ``converged_``, whether the last B step changed at most 1 % of the bits
+    (a warning, if not).
 
-    Products are computed in float32 if that holds X, else in float64.
+    Products are computed in float32 if that holds X, else in float64. Samples that are left out, by samples_per_class
+    or for a validation, cost a copy of the others in memory.
     """
 
     name = "sdh-dnn"
@@ -173,41 +190,58 @@ class SDHDNN(NetworkHasher):
         if self.samples_per_class is not None:
             check_count("samples_per_class", self.samples_per_class)
 
-    def _samples(self, X: Array, y: Array | None, rng: np.random.Generator) -> Samples:
+    def _samples(self, X: Array, y: list[Hashable] | None, rng: np.random.Generator) -> Samples:
         assert y is not None
         self.classes_, numbers = classes_of(y)
         if len(self.classes_) < 2:
             raise ValueError(f"SDH-DNN learns from samples of at least 2 classes; got 1: {self.classes_[0]}.")
-        if self.validation and self.validation > len(X) // 2:
-            raise ValueError(f"validation must leave at least half of the {len(X)} samples; got {self.validation}.")
         order = rng.permutation(len(X))
-        kept = order[: self.validation] if self.validation else order[:0]
-        drawn = np.sort(self._drawn(numbers, order[len(kept) :]))
-        self.class_counts_ = np.bincount(numbers[drawn], minlength=len(self.classes_))
+        place = _places(numbers[order])
+        kept = np.zeros(len(X), dtype=np.bool_)
+        if self.validation:
+            spare = order[place > 0]  # no class loses its last sample
+            if self.validation > min(len(X) // 2, len(spare)):
+                raise ValueError(
+                    f"validation must leave at least half of the {len(X)} samples and one of each class; "
+                    f"got {self.validation}."
+                )
+            kept[spare[: self.validation]] = True
+            order = order[~kept[order]]
+            place = _places(numbers[order])
+        if self.samples_per_class is not None:
+            order = order[place < self.samples_per_class]
+        self.samples_ = np.sort(order)
+        self._say_small(np.bincount(numbers[~kept]))
+        self.class_counts_ = np.bincount(numbers[self.samples_], minlength=len(self.classes_))
         self.pair_floor_, self.pair_floor_codes_ = pair_floors(self.class_counts_, self.n_bits_)
-        if len(drawn) < len(X):
-            return Samples(X[drawn], numbers[drawn], (X[kept], numbers[kept]) if self.validation else None)
-        return Samples(X, numbers)
+        if len(self.samples_) == len(X):
+            return Samples(X, numbers)
+        held = (X[kept], numbers[kept]) if self.validation else None
+        return Samples(X[self.samples_], numbers[self.samples_], held)
 
-    def _drawn(self, numbers: Array, order: Array) -> Array:
-        """The first ``samples_per_class`` of each class in a random order."""
+    def _say_small(self, counts: Array) -> None:
+        """Warn of classes that have fewer samples than others are trained on."""
         wanted = self.samples_per_class
-        if wanted is None:
-            return order
-        # Sorted by class, and by the random order within.
-        by_class = order[np.argsort(numbers[order], kind="stable")]
-        counts = np.bincount(numbers[order], minlength=len(self.classes_))
-        rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        if wanted is None or not (counts < wanted).any() or (counts < wanted).all():
+            return
         small = np.flatnonzero(counts < wanted)
-        if 0 < len(small) < len(counts):
-            names = ", ".join(f"{self.classes_[i]} ({counts[i]})" for i in small[:5])
-            more = f" and {len(small) - 5} more" if len(small) > 5 else ""
-            warnings.warn(
-                f"classes of fewer than {wanted} samples (samples_per_class) are used whole: {names}{more}.",
-                UserWarning,
-                stacklevel=5,
-            )
-        return np.asarray(by_class[rank < wanted])
+        names = ", ".join(f"{self.classes_[i]} ({counts[i]})" for i in small[:5])
+        more = f" and {len(small) - 5} more" if len(small) > 5 else ""
+        warnings.warn(
+            f"classes of fewer than {wanted} samples (samples_per_class) are used whole: {names}{more}.",
+            UserWarning,
+            stacklevel=5,
+        )
+
+    def _remark(self) -> str:
+        last = self.history_[self.best_iter_]
+        wanted, least, most = self.samples_per_class, self.class_counts_.min(), self.class_counts_.max()
+        whole = "; none has more" if wanted is not None and most < wanted else ""
+        return (
+            f"{super()._remark()}\n{self.class_counts_.sum():,} samples of {len(self.classes_)} classes, {least:,} to "
+            f"{most:,} of each{whole}\npair term {last['pairs']:,.1f}, at least {self.pair_floor_:,.1f} for real "
+            f"outputs; {last['pairs_of_codes']:,.1f} of the codes, at least {self.pair_floor_codes_:,.1f} for codes"
+        )
 
     def _training(self, samples: Samples, rows: Rows, layers: Sequence[Layer], B: Codes) -> _Training:
         assert samples.y is not None
@@ -216,45 +250,44 @@ class SDHDNN(NetworkHasher):
     def _early_stop(self, samples: Samples, rng: np.random.Generator) -> EarlyStop | None:
         if samples.kept is None or samples.y is None:
             return None
-        return EarlyStop.by_labels(samples.kept, samples.X, samples.y)
+        return EarlyStop.by_labels(samples.kept, samples.X, samples.y, rng)
 
 
-class _Training:
+class _Training(Training):
     """The variables of J, and the two steps that lower it in turn."""
 
     def __init__(self, rows: Rows, layers: Sequence[Layer], B: Codes, y: Array, lambdas: Lambdas) -> None:
-        self.rows, self.B, self.y, self.lambdas = rows, B, y, lambdas
-        self.n_classes = int(y.max()) + 1
-        self.sizes = (rows.shape[1], *(len(layer.c) for layer in layers))
-        self.network = Network(rows, self.sizes)
-        self.theta = flatten(layers)
-
-    @property
-    def layers(self) -> list[Layer]:
-        return layers_of(self.theta, self.sizes)
+        super().__init__(rows, layers, B, lambdas)
+        self.y, self.n_classes = y, int(y.max()) + 1
 
     def code_step(self) -> int:
         """B = sgn(H); gives the number of bits that it changed."""
-        layers = fold(self.layers, self.rows.dtype)
 
-        def step(block: slice, X: Array) -> tuple[int]:
-            B = signs_of(outputs_of(layers, X))
+        def step(block: slice, B: Codes) -> tuple[int]:
             flips = int(np.count_nonzero(self.B[block] != B))
             self.B[block] = B
             return (flips,)
 
-        (flips,) = self.rows.total(step)
+        (flips,) = self._codes_total(step)
         return int(flips)
 
-    def network_step(self, max_iter: int, advance: Callable[[float], None]) -> Minimum:
-        """The (W, c) step: J at its end."""
-        minimum = minimise(self.objective, self.theta, max_iter, advance)
-        self.theta = minimum.theta
-        return minimum
+    def remarks(self) -> dict[str, float]:
+        """The pair term of sgn(H)."""
+
+        def sums(block: slice, B: Codes) -> Sums:
+            H = B.astype(self.rows.dtype)
+            return measure(H, Block(H, B, self.y[block]), self.n_classes)
+
+        return {"pairs_of_codes": pair_term(Sums(*self._codes_total(sums)), len(self.rows))[0]}
+
+    def _codes_total(self, work: Callable[[slice, Codes], tuple[Any, ...]]) -> list[Any]:
+        """The sum over all blocks of ``work(block, sgn(H) of the block)``."""
+        layers = fold(self.layers, self.rows.dtype)
+        return self.rows.total(lambda block, X: work(block, signs_of(outputs_of(layers, X))))
 
     def objective(self, theta: Floats) -> tuple[dict[str, float], Floats]:
         """The five terms of J and its gradient."""
-        m, l1 = len(self.rows), self.lambdas.weights
+        m = len(self.rows)
 
         def reduce(sums: Sums) -> tuple[dict[str, float], Slope]:
             pairs, slope = pair_term(sums, m)
@@ -262,7 +295,5 @@ class _Training:
             return {"pairs": pairs, "weights": 0.0, **others}, Slope(slope.A + more.A, slope.T + more.T, more.b)
 
         terms, gradient = self.network(theta, reduce, self.B, self.y, self.n_classes)
-        for (W, _), (slope, _) in zip(layers_of(theta, self.sizes), layers_of(gradient, self.sizes), strict=True):
-            slope += l1 * W
-            terms["weights"] += l1 / 2 * float(np.sum(W**2))
+        terms["weights"] = self._weights(theta, gradient)
         return terms, gradient

@@ -31,7 +31,7 @@ Samples are rows here and columns in the paper, so that matrices are the transpo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,10 +41,10 @@ from hashlearn.hashers._decoder import DecoderSums, decoder_sums
 from hashlearn.hashers._discrete import descend
 from hashlearn.hashers._early_stop import EarlyStop, check_validation
 from hashlearn.hashers._lbfgs import Minimum, minimise
-from hashlearn.hashers._network import Layer, Network, flatten, fold, layers_of, outputs_of
+from hashlearn.hashers._network import Layer, flatten, fold, layers_of, outputs_of
 from hashlearn.hashers._network_hasher import NetworkHasher, Samples
-from hashlearn.hashers._objective import Lambdas, encoder_terms
 from hashlearn.hashers._rows import Rows
+from hashlearn.hashers._training import Lambdas, Training, encoder_terms
 from hashlearn.hashers.base import check_choice, check_count
 
 Array = NDArray[Any]
@@ -92,7 +92,8 @@ class UDHDNN(NetworkHasher):
 
     Learned: ``offset_``, ``scale_``; ``W1_``, ``c1_``, ``W2_``, … (the encoder); ``decoder_``, ``decoder_offset_``;
     ``history_`` (a dict for each iteration: objective and its terms, flips of the B step, evaluations, seconds);
-    ``n_iter_``, ``converged_``; ``best_iter_``, the iteration that was kept, the last if there is no early stop.
+    ``n_iter_``; ``best_iter_``, the iteration that was kept, the last if there is no early stop; ``converged_``,
+    whether the last B step changed at most 1 % of the bits (a warning, if not).
 
     Products are computed in float32 if that holds X, else in float64. X is copied once in that type; a memory map that
     is too large for that is read block by block.
@@ -145,7 +146,7 @@ class UDHDNN(NetworkHasher):
         check_count("validation_neighbours", self.validation_neighbours)
         check_choice("decoder", self.decoder, ("exact", "lbfgs"))
 
-    def _samples(self, X: Array, y: Array | None, rng: np.random.Generator) -> Samples:
+    def _samples(self, X: Array, y: list[Hashable] | None, rng: np.random.Generator) -> Samples:
         if self.validation:
             check_validation(self.validation, self.validation_neighbours, len(X))
         return Samples(X)
@@ -163,24 +164,18 @@ class UDHDNN(NetworkHasher):
         self.decoder_, self.decoder_offset_ = (part.copy() for part in training.decoder)
 
 
-class _Training:
+class _Training(Training):
     """The variables of J, and the two steps that lower it in turn."""
 
     def __init__(
         self, rows: Rows, layers: Sequence[Layer], B: Codes, lambdas: Lambdas, *, exact: bool, sweeps: int = 10
     ) -> None:
-        self.rows, self.B, self.lambdas, self.exact, self.sweeps = rows, B, lambdas, exact, sweeps
+        super().__init__(rows, layers, B, lambdas)
+        self.exact, self.sweeps = exact, sweeps
         D, L = rows.shape[1], B.shape[1]
-        self.sizes = (D, *(len(layer.c) for layer in layers))
-        self.network = Network(rows, self.sizes)
-        self.theta = flatten(layers)
         # The paper's start: the identity, cut to L × D.
         self.decoder = Layer(np.eye(L, D), np.zeros(D))
         self.sums = DecoderSums(*rows.total(lambda block, X: decoder_sums(X, B[block].astype(X.dtype))))
-
-    @property
-    def layers(self) -> list[Layer]:
-        return layers_of(self.theta, self.sizes)
 
     def code_step(self) -> int:
         """The B step; gives the number of bits that it changed."""
@@ -206,13 +201,12 @@ class _Training:
 
     def network_step(self, max_iter: int, advance: Callable[[float], None]) -> Minimum:
         """The (W, c) step: J at its end."""
-        n = len(self.theta)
         if self.exact:
             self.decoder = Layer(*self.sums.solve(self.lambdas.weights))
-            minimum = minimise(self.objective, self.theta, max_iter, advance)
-        else:
-            minimum = minimise(self.objective, np.append(self.theta, flatten([self.decoder])), max_iter, advance)
-            (self.decoder,) = layers_of(minimum.theta[n:], self.decoder.W.shape)
+            return super().network_step(max_iter, advance)
+        n = len(self.theta)
+        minimum = minimise(self.objective, np.append(self.theta, flatten([self.decoder])), max_iter, advance)
+        (self.decoder,) = layers_of(minimum.theta[n:], self.decoder.W.shape)
         self.theta = minimum.theta[:n]
         return minimum
 
@@ -222,11 +216,8 @@ class _Training:
         (decoder,) = [self.decoder] if self.exact else layers_of(theta[n:], self.decoder.W.shape)
         reconstruction, dW, dc = self.sums.loss(*decoder)
         terms, gradient = self.network(theta[:n], lambda sums: encoder_terms(sums, m, self.lambdas), self.B)
-        square = float(np.sum(decoder.W**2))
-        for (W, _), (slope, _) in zip(layers_of(theta[:n], self.sizes), layers_of(gradient, self.sizes), strict=True):
-            slope += l1 * W
-            square += float(np.sum(W**2))
-        terms = {"reconstruction": reconstruction, "weights": l1 / 2 * square, **terms}
+        weights = self._weights(theta[:n], gradient, float(np.sum(decoder.W**2)))
+        terms = {"reconstruction": reconstruction, "weights": weights, **terms}
         if self.exact:
             return terms, gradient
         return terms, np.concatenate([gradient, (dW + l1 * decoder.W).ravel(), dc])
