@@ -3,9 +3,10 @@
     python benchmarks/study.py {udh-dnn,sdh-dnn} [--only DATA ...] [--json docs/results/udh-dnn-study.json]
 
 1,000 samples of the training data are queries, the others are trained on and searched. Relevant are, for udh-dnn, the
-50 Euclidean neighbours, or the same class for cifar10-dh; for sdh-dnn the same class. No test query is seen, nor any
-image that is a query in one of the ten splits of cifar10-dh. Every outer iteration is judged. A run that the file holds
-already is not repeated, so that the study can be stopped and taken up again.
+50 Euclidean neighbours (sift-photos: 1 % of what is searched, as in its protocol), or the same class for cifar10-dh;
+for sdh-dnn the same class. No test query is seen, nor any image that is a query in one of the ten splits of cifar10-dh.
+Every outer iteration is judged. A run that the file holds already is not repeated, so that the study can be stopped and
+taken up again.
 """
 
 from __future__ import annotations
@@ -75,6 +76,11 @@ PLANS: dict[str, dict[str, list[dict[str, Any]]]] = {
             *(options for n_bits in (16, 64) for options in (_itq(n_bits), _eigen(None, n_bits=n_bits))),
             _eigen(None, 400, n_bits=16, max_iter=3),
         ],
+        "sift-photos": [
+            _eigen(5),
+            _from_itq(5),
+            *(options for n in (16, 64) for options in (_itq(n), _eigen(5, n_bits=n), _from_itq(5, n_bits=n))),
+        ],
     },
     "sdh-dnn": {
         name: [
@@ -102,7 +108,8 @@ def split(name: str, by_labels: bool) -> tuple[Any, Any, Any, Truth]:
     queries, rest = np.sort(order[:N_QUERIES]), np.sort(order[N_QUERIES:])
     if by_labels:
         return X[queries], X[rest], labels[rest], Truth.labels(labels[queries], labels[rest])
-    return X[queries], X[rest], None, Truth.neighbours(euclidean_neighbours(X[queries], X[rest], 50))
+    k = len(rest) // 100 if name == "sift-photos" else 50
+    return X[queries], X[rest], None, Truth.neighbours(euclidean_neighbours(X[queries], X[rest], k))
 
 
 def run(method: str, name: str, plan: list[dict[str, Any]], rows: list[dict[str, Any]], path: Path | None) -> None:
