@@ -1,5 +1,6 @@
 """The README's example runs as written and prints what the README says."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -31,3 +32,24 @@ def test_tables_show_the_results_that_were_measured():
     command = [sys.executable, ROOT / "benchmarks" / "tables.py", "--check"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("find", "put", "words"),
+    [
+        ("| `mnist` | ITQ | 3 |", "| `mnist` | ITQ | 99 |", "README.md does not show the results"),
+        ("<!-- end of table -->", "<!-- end of tables -->", "begin or end is misspelt"),
+    ],
+)
+def test_a_table_that_shows_something_else_is_found_and_left_alone(find, put, words, tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "benchmarks" / "tables.py")
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    changed = README.replace(find, put)
+    assert changed != README
+    (tmp_path / "README.md").write_text(changed, encoding="utf-8")
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["tables.py", "--check"])
+    with pytest.raises(SystemExit, match=words):
+        tables.main()
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == changed
