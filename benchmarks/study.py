@@ -75,6 +75,8 @@ PLANS: dict[str, dict[str, list[dict[str, Any]]]] = {
             _from_itq(None),
             *(options for n_bits in (16, 64) for options in (_itq(n_bits), _eigen(None, n_bits=n_bits))),
             _eigen(None, 400, n_bits=16, max_iter=3),
+            *(_eigen(None, 200, n_bits=n_bits, max_iter=5) for n_bits in (16, 64)),
+            _eigen(None, 200, max_iter=5),
         ],
         "sift-photos": [
             _eigen(5),

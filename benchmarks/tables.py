@@ -25,6 +25,7 @@ LABELS = {
     "early stop": "UDH-DNN, early stop",
     "from itq": "UDH-DNN, from ITQ",
     "unscaled": "UDH-DNN, unscaled",
+    "unscaled, first": "UDH-DNN, unscaled, first choice",
 }
 TITLES = {"map": "mAP"}
 Row = dict[str, Any]
