@@ -25,6 +25,7 @@ import machine
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from study import FLOORS
 
 from hashlearn import METHODS
 from hashlearn.datasets import Dataset
@@ -33,7 +34,6 @@ from hashlearn.evaluation import Setting, Truth, setting
 from hashlearn.experiments import dataset_truth, judge
 
 TEXTS = ("truth", "protocol", "parameters")
-FLOORS = ("pair_floor_", "pair_floor_codes_")
 # Of each method the first is the paper's algorithm as the library runs it unless told otherwise.
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "udh-dnn": {

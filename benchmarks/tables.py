@@ -49,8 +49,10 @@ def cell(row: Row | None, key: str, *, spread: bool) -> str:
     return f"{row[key]:.2f} ± {std:.2f}" if spread and std is not None else f"{row[key]:.2f}"
 
 
-def quality(datasets: Iterable[str], keys: Iterable[tuple[str, int]], *, spread: bool) -> str:
-    """A line for each data set and method or variant; a column for each (measure, length)."""
+def quality(
+    datasets: Iterable[str], keys: Iterable[tuple[str, int]], *, spread: bool, without: Iterable[str] = ()
+) -> str:
+    """A line for each data set and method or variant but some; a column for each (measure, length)."""
     keys = list(keys)
     rows = [
         *({**row, "label": LABELS[row["method"]]} for row in rows_of("baselines")),
@@ -58,7 +60,7 @@ def quality(datasets: Iterable[str], keys: Iterable[tuple[str, int]], *, spread:
     ]
     lines = []
     for dataset in datasets:
-        for label in LABELS.values():
+        for label in (label for variant, label in LABELS.items() if variant not in without):
             found = {row["n_bits"]: row for row in rows if row["dataset"] == dataset and row["label"] == label}
             if not found:
                 continue
@@ -109,7 +111,12 @@ def study() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "results": lambda: quality(("mnist", "cifar10", "cifar10-dh"), (("map", n) for n in LENGTHS), spread=True),
+    "results": lambda: quality(
+        ("mnist", "cifar10", "cifar10-dh"),
+        (("map", n) for n in LENGTHS),
+        spread=True,
+        without=("unscaled, first",),
+    ),
     "udh-dnn-map": lambda: quality(
         ("mnist", "cifar10", "cifar10-dh", "sift-photos"), (("map", n) for n in LENGTHS), spread=True
     ),

@@ -298,7 +298,6 @@ def test_any_number_of_layers(units, digits):
         {"scale": 50.0},
         {"scale": None},
         {"scale": "range"},
-        {"validation": 100, "max_iter": 9},
     ],
 )
 def test_every_option_changes_something(change, digits):
