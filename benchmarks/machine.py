@@ -78,7 +78,8 @@ def report(name: str, results: dict[str, Any], path: Path | None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         before = json.loads(path.read_text()) if path.exists() else {}
         earlier = before if before.get("benchmark") == name else {}
-        machines = earlier.pop("machines", dict.fromkeys(earlier, earlier.pop("machine", None)))
+        before, first = earlier.pop("machines", {}), earlier.pop("machine", None)
+        machines = {part: before.get(part, first) for part in earlier if part != "benchmark"}
         machines |= dict.fromkeys(results, here)
         path.write_text(json.dumps({**earlier, "benchmark": name, **results, "machines": machines}, indent=2) + "\n")
         print(f"written: {path}")

@@ -1,12 +1,12 @@
-"""A network under the paper's settings, on the test queries: once, with what the study of the training data chose.
+"""A network on the test queries, once: the default, which the study of the training data chose, and its variants.
 
     python benchmarks/quality.py udh-dnn [--only DATA ...] [--variants NAME ...] [--json docs/results/udh-dnn.json]
     python benchmarks/quality.py sdh-dnn [--only DATA ...] [--variants NAME ...] [--json docs/results/sdh-dnn.json]
 
-udh-dnn: data, lengths, seeds and protocols of baselines.py, whose LSH and ITQ stand beside. sdh-dnn: mnist and cifar10,
-labels as truth, with ITQ beside it, and each model also by 10,000 of the samples that it was trained on as queries
-among the others (map_train), so that overfitting is seen. A run that the file holds already is not repeated, so that it
-can be stopped and taken up again.
+udh-dnn: data, lengths, seeds and protocols of baselines.py, whose LSH and ITQ stand beside; on sift-photos three seeds,
+and ITQ with them. sdh-dnn: mnist and cifar10, labels as truth, with ITQ beside it, and each model also by 10,000 of the
+samples that it was trained on as queries among the others (map_train), so that overfitting is seen. A run that the file
+holds already is not repeated, so that it can be stopped and taken up again.
 """
 
 from __future__ import annotations

@@ -60,6 +60,7 @@ PLANS: dict[str, dict[str, list[dict[str, Any]]]] = {
             _eigen(15, 50, n_bits=64),
             _eigen(5, 200, n_bits=64),
             _eigen(5, n_bits=64, validation=1000),
+            *(_from_itq(5, n_bits=n_bits, validation=1000) for n_bits in (32, 64)),
         ],
         "mnist": [
             *(_eigen(scale) for scale in (3, 5, 15)),
@@ -67,7 +68,7 @@ PLANS: dict[str, dict[str, list[dict[str, Any]]]] = {
             *(options for n_bits in (8, 16) for options in (_itq(n_bits), _eigen(5, n_bits=n_bits))),
             _itq(64),
             *(_eigen(scale, n_bits=64) for scale in (3, 5)),
-            _eigen(5, 200, n_bits=64),
+            *(_from_itq(5, n_bits=n_bits, validation=1000) for n_bits in (32, 64)),
         ],
         "cifar10-dh": [
             *(_eigen(scale) for scale in (None, 2, 5, "range")),

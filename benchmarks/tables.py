@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 def rows_of(name: str) -> list[Row]:
     path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text())["rows"] if path.exists() else []
+    return json.loads(path.read_text())["rows"]
 
 
 def table(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:

@@ -133,22 +133,28 @@ def test_a_supervised_method(tmp_path):
     short = ["-b", 8, "-p", "max_iter=1", "-p", "lbfgs_iter=20"]
     done = run("fit", "digits", "-m", "sdh-dnn", "-o", tmp_path / "m", *short)
     assert done.returncode == 0, done.stderr
-    first, objective, samples, pairs = done.stdout.splitlines()
+    first, summary = done.stdout.splitlines()
     assert first.startswith("sdh-dnn, 8 bits, from 1,500 vectors of 64 (digits) in ")
-    assert objective.startswith("objective ")
-    assert samples == "1,500 samples of 10 classes, 145 to 153 of each; none has more"
-    assert pairs.startswith("pair term ")
+    assert summary.startswith("objective ")
+    assert ", iterations 1, kept iteration 1, converged no, samples 1,500, classes 10, fewest of a class 145" in summary
+    assert ", pair term " in summary
+    done = run("fit", "digits", "-m", "sdh-dnn", "-o", tmp_path / "m", "--json", *short)
+    found = json.loads(done.stdout)
+    assert found["iterations"] == 1
+    assert found["floor_of_the_pair_term"] < found["pair_term"]
     done = run("evaluate", tmp_path / "m", "-d", "digits")
     assert "truth: equal class labels (10 classes)" in done.stdout
     done = run("evaluate", tmp_path / "m", "-d", "digits", "--truth", "neighbours")
     assert "truth: 10 Euclidean nearest neighbours" in done.stdout
+    done = run("evaluate", tmp_path / "m", "-d", "digits", "--k", 5)
+    assert "truth: 5 Euclidean nearest neighbours" in done.stdout
     digits = load_digits()
     np.save(tmp_path / "x.npy", digits.data)
     (tmp_path / "y.txt").write_text("\n".join(f"digit {k}" for k in digits.target))
     done = run(
         "fit", tmp_path / "x.npy", "-m", "sdh-dnn", "-o", tmp_path / "m2", *short, "--labels", tmp_path / "y.txt"
     )
-    assert "1,797 samples of 10 classes" in done.stdout, done.stderr
+    assert "samples 1,797, classes 10" in done.stdout, done.stderr
     done = run("fit", tmp_path / "x.npy", "-m", "sdh-dnn", "-o", tmp_path / "m3", *short)
     assert done.stderr == "hashlearn: error: sdh-dnn learns from labels: give them with --labels FILE.\n"
 

@@ -24,6 +24,7 @@ DAY = datetime.date(2020, 1, 1)
         ([(1, 2), (1,), (1, 2)], [(1,), (1, 2)]),
         ([frozenset({1}), frozenset({2}), frozenset({1})], [frozenset({1}), frozenset({2})]),
         ([int, str, int], [int, str]),
+        ([2**63 + 1, -1, 2**63 + 1], [-1, 2**63 + 1]),
         (pandas.Series(["y", "x", "y"], dtype="string"), ["x", "y"]),
         (pandas.Series(["y", "x", "y"], dtype="category"), ["x", "y"]),
         (pandas.Series([2, 1, 2], dtype="Int64"), [1, 2]),
@@ -72,6 +73,9 @@ def test_missing_labels_are_refused(labels):
         (np.ones((3, 1)), r"one label an item \(1 dimension\); got shape \(3, 1\)\."),
         (3, "y must be a list of labels, one an item; got 3"),
         ("abc", "y must be a list of labels, one an item; got 'abc'"),
+        (b"abc", "y must be a list of labels, one an item; got b'abc'"),
+        ({1, 2}, "y must be a list of labels, one an item; got {1, 2}"),
+        ({1: 2}, "y must be a list of labels, one an item; got {1: 2}"),
         (pandas.DataFrame({"a": [1, 2], "b": [3, 4]}), r"got shape \(2, 2\); several"),
     ],
 )

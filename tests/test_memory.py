@@ -39,6 +39,18 @@ def test_a_container_s_limit_counts(tmp_path, monkeypatch):
     assert memory.free_memory() == 4500
 
 
+def test_the_limit_of_the_process_s_own_group_counts(tmp_path, monkeypatch):
+    """Groups lie in one another, each with a limit; the least counts."""
+    (tmp_path / "own").write_text("1:name=systemd:/other\n0::/a/b\n")
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    monkeypatch.setattr(memory, "_OWN_CGROUP", tmp_path / "own")
+    for group, limit in ((tmp_path, 9000), (tmp_path / "a", 6000), (tmp_path / "a" / "b", 8000)):
+        group.mkdir(exist_ok=True)
+        (group / "memory.current").write_text("1000\n")
+        (group / "memory.max").write_text(f"{limit}\n")
+    assert memory.free_memory() == 5000
+
+
 def test_an_unknown_system_tells_nothing(monkeypatch):
     monkeypatch.delattr(memory.os, "sysconf")
     assert memory.free_memory() == 0

@@ -63,5 +63,10 @@ def test_two_at_once_that_overlap_leave_blas_as_it_was():
     assert seen == [{1}, {1}]
 
 
-def test_cores():
+def test_cores(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert cores() >= 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert cores() == 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
     assert cores() >= 1

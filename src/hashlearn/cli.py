@@ -80,6 +80,11 @@ def show(result: Any, as_json: bool, text: str) -> None:
     print(json.dumps(result, indent=2) if as_json else text)
 
 
+def in_words(value: Any) -> str:
+    text = {float: "{:,.6g}", int: "{:,}"}.get(type(value), "{}").format(value)
+    return {"True": "yes", "False": "no"}.get(text, text)
+
+
 def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -242,7 +247,10 @@ def fit(
         "seconds": seconds,
     }
     text = f"{method}, {bits} bits, from {n:,} vectors of {n_features} ({trained_on}) in {seconds:.1f} s: {out}"
-    show(result, as_json, "\n".join(filter(None, [text, hasher._remark()])))
+    summary = hasher.summary()
+    if summary:
+        text += "\n" + ", ".join(f"{name.replace('_', ' ')} {in_words(value)}" for name, value in summary.items())
+    show(result | summary, as_json, text)
 
 
 @app.command()
@@ -319,7 +327,7 @@ def evaluate(
     from hashlearn.experiments import judge
 
     hasher = hashlearn.load(model)
-    kind = "labels" if truth is None and hasher.supervised else truth
+    kind = "labels" if truth is None and k is None and hasher.supervised else truth
     chosen = choose_setting(dataset, kind, k, ap, cutoff, ties, radius)
     data = load_dataset(dataset, source, split)
     trained_on = getattr(hasher, "info_", {}).get("trained on", "unknown data")

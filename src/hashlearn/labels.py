@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping, Set
 from contextlib import suppress
 from typing import Any
 
@@ -18,15 +18,12 @@ def label_list(labels: Any, name: str) -> list[Hashable]:
         labels = labels.to_numpy()
     elif hasattr(labels, "__array__") and not isinstance(labels, np.ndarray):
         labels = np.asarray(labels)
-    if isinstance(labels, str) or not isinstance(labels, Iterable):
+    if isinstance(labels, (str, bytes, Set, Mapping)) or not isinstance(labels, Iterable):
         raise ValueError(f"{name} must be a list of labels, one an item; got {labels!r}.")
-    if isinstance(labels, np.ndarray):
-        if labels.ndim != 1:
-            several = "; several labels an item are not supported" if labels.ndim == 2 and labels.shape[1] > 1 else ""
-            raise ValueError(f"{name} must be one label an item (1 dimension); got shape {labels.shape}{several}.")
-        missing = np.flatnonzero(_missing(labels))
-        if len(missing):
-            raise ValueError(f"{name} must have a label for every item; item {missing[0]} has none.")
+    if isinstance(labels, np.ndarray) and labels.ndim != 1:
+        several = "; several labels an item are not supported" if labels.ndim == 2 and labels.shape[1] > 1 else ""
+        raise ValueError(f"{name} must be one label an item (1 dimension); got shape {labels.shape}{several}.")
+    # A masked item, and a time that is not one, are None in a list.
     values = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     for i, value in enumerate(values):
         try:
@@ -42,14 +39,6 @@ def label_list(labels: Any, name: str) -> list[Hashable]:
     return values
 
 
-def _missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """What Python values would no longer show: masked items, and times that are not one."""
-    missing = np.array(np.ma.getmaskarray(labels))
-    if labels.dtype.kind in "mM":
-        missing |= np.isnat(np.ma.getdata(labels))
-    return missing
-
-
 def numbered(values: list[Hashable], numbers: dict[Hashable, int]) -> NDArray[np.intp]:
     """Equal labels get equal numbers; ``numbers`` learns the new ones, counting on."""
     return np.fromiter((numbers.setdefault(value, len(numbers)) for value in values), dtype=np.intp, count=len(values))
@@ -61,11 +50,13 @@ def classes_of(values: list[Hashable]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     found = numbered(values, numbers)
     classes: list[Any] = list(numbers)
     with suppress(TypeError):  # not to be compared: in the order of their first appearance
-        classes.sort()
+        classes = sorted(classes)
     place = {label: i for i, label in enumerate(classes)}
     rank = np.array([place[label] for label in numbers], dtype=np.intp)
     if {type(label) for label in classes} in ({int}, {str}, {float}, {bool}):
-        return np.array(classes), rank[found]
+        plain = np.array(classes)
+        if plain.tolist() == classes:  # which whole numbers beyond 64 bits may not be
+            return plain, rank[found]
     out = np.empty(len(classes), dtype=object)
     out[:] = classes
     return out, rank[found]

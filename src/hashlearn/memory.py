@@ -10,6 +10,7 @@ from pathlib import Path
 __all__ = ["free_memory"]
 
 _CGROUP = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def free_memory() -> int:
@@ -26,10 +27,11 @@ def _rests() -> Iterator[int]:
     kilobytes = _fields(Path("/proc/meminfo")) | _fields(Path("/proc/self/status"))
     if "MemAvailable" in kilobytes:
         yield 1024 * kilobytes["MemAvailable"]
-    limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
-    if limit is not None and used is not None:
-        # Pages of files that were read, such as a memory map's, are given back when there is need.
-        yield limit - used + _counts(_CGROUP / "memory.stat").get("inactive_file", 0)
+    for group in _groups():
+        limit, used = _number(group / "memory.max"), _number(group / "memory.current")
+        if limit is not None and used is not None:
+            # Pages of files that were read, such as a memory map's, are given back when there is need.
+            yield limit - used + _counts(group / "memory.stat").get("inactive_file", 0)
     if sys.platform != "win32":
         import resource
 
@@ -37,6 +39,17 @@ def _rests() -> Iterator[int]:
             soft, _ = resource.getrlimit(kind)
             if soft != resource.RLIM_INFINITY:
                 yield soft - 1024 * kilobytes.get(name, 0)
+
+
+def _groups() -> list[Path]:
+    """The control group (version 2) of this process and those that it lies in."""
+    try:
+        lines = _OWN_CGROUP.read_text().splitlines()
+    except OSError:
+        lines = []
+    own = next((line.removeprefix("0::").lstrip("/") for line in lines if line.startswith("0::")), "")
+    group = _CGROUP / own
+    return [group, *(parent for parent in group.parents if parent.is_relative_to(_CGROUP))]
 
 
 def _fields(path: Path) -> dict[str, int]:

@@ -1,5 +1,7 @@
 """What defines LSH and ITQ."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.linalg import orthogonal_procrustes
@@ -8,6 +10,7 @@ from sklearn.decomposition import PCA
 
 from hashlearn import ITQ, LSH
 from hashlearn.hashers._linear import mean_and_covariance, principal_directions
+from hashlearn.threads import cores, thread_map
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +49,20 @@ def test_moments_equal_numpys(X):
         )
         np.testing.assert_allclose(mean, X.mean(axis=0), atol=1e-12)
         np.testing.assert_allclose(covariance, np.cov(X.T, bias=True), atol=tolerance)
+
+
+def test_moments_of_wide_data_take_few_matrices_of_their_size():
+    """The 16 parts are not all held at once."""
+    X = np.random.default_rng(0).standard_normal((16_384, 512), dtype=np.float32)
+    tracemalloc.start()
+    try:
+        with thread_map(2) as threads:
+            mean_and_covariance(X, threads)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    matrix, blocks = 8 * 512**2, 2 * 4 * (1 << 20)
+    assert peak < (2 + 2 * max(cores(), 2)) * matrix + 1.2 * blocks
 
 
 def test_principal_directions_equal_scikit_learns_up_to_sign(X):

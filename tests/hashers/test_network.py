@@ -104,15 +104,18 @@ def test_the_number_of_threads_changes_not_one_digit(small_blocks):
         np.testing.assert_array_equal(gradient, found[0][1])
 
 
-def test_a_memory_map_gives_the_same(small_blocks, tmp_path, monkeypatch):
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_memory_map_gives_the_same(order, small_blocks, tmp_path, monkeypatch):
     layers, X, B, y = example(np.random.default_rng(4), m=300)
-    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "x.npy", np.asarray(X, order=order))
     stored = np.load(tmp_path / "x.npy", mmap_mode="r")
     assert not plain_rows(stored).streamed
     monkeypatch.setattr(_rows, "free_memory", lambda: X.nbytes)
     mapped = plain_rows(stored)
     assert mapped.streamed
     assert not plain_rows(X).streamed
+    block = mapped[slice(3, 9)]
+    assert block.flags.c_contiguous, "products of rows in another order round differently"
     found = Network(mapped, (7, 6, 5, 4))(flatten(layers), reduce, B, y, 3)
     expected = Network(plain_rows(X), (7, 6, 5, 4))(flatten(layers), reduce, B, y, 3)
     assert found[0] == expected[0]

@@ -311,9 +311,10 @@ def test_it_tells_its_floors(digits):
     assert last["pairs_of_codes"] == pytest.approx(np.linalg.norm(B @ B.T / 16 - S) ** 2 / (2 * len(X)))
     assert hasher.pair_floor_ < last["pairs"]
     assert hasher.pair_floor_codes_ < last["pairs_of_codes"]
-    words = hasher._remark()
-    assert f"pair term {last['pairs']:,.1f}, at least {hasher.pair_floor_:,.1f} for real outputs" in words
-    assert "1,797 samples of 10 classes, 174 to 183 of each; none has more" in words
+    summary = hasher.summary()
+    assert (summary["pair_term"], summary["floor_of_the_pair_term"]) == (last["pairs"], hasher.pair_floor_)
+    assert summary["pair_term_of_the_codes"] == last["pairs_of_codes"]
+    assert (summary["samples"], summary["fewest_of_a_class"], summary["most_of_a_class"]) == (1797, 174, 183)
 
 
 LIMITED = """

@@ -262,6 +262,7 @@ def test_history_is_what_the_model_has(digits):
         (128, 784, (240, 230)),  # on the line from 32 to 64 bits
         (32, 64, (64, 50)),  # no more units than features
         (60, 64, (64, 64)),
+        (128, 128, (128, 128)),  # nor fewer than bits
         (2, 2, (2, 2)),
     ],
 )
@@ -363,10 +364,11 @@ def test_early_stop_keeps_the_best_iteration(digits):
 
 
 @unsettled
-@pytest.mark.parametrize("k", [50, 5])
+@pytest.mark.parametrize("k", [50, 5, 150])
 def test_validation_map_is_what_a_plain_search_finds(k, digits, monkeypatch):
     """Queries among others, ``validation_neighbours`` of each: looked for in parts, and all at once here."""
-    monkeypatch.setattr(_early_stop, "_PART", 300)
+    monkeypatch.setattr(_early_stop, "_PART", 100)  # fewer than 150 neighbours
+    monkeypatch.setattr(_early_stop, "_LEAST_PART", 1)
     stops = []
     begin = _early_stop.EarlyStop.__init__
 
@@ -387,6 +389,60 @@ def test_validation_map_is_what_a_plain_search_finds(k, digits, monkeypatch):
     expected = evaluate(codes[rows], codes[stop.database], Truth.neighbours(neighbours), n_bits=8).map
     assert hasher.history_[hasher.best_iter_]["validation_map"] == pytest.approx(expected)
     assert not np.isin(rows, stop.database).any()
+
+
+def test_a_validation_searches_among_so_many_at_most(digits, monkeypatch):
+    monkeypatch.setattr(_early_stop, "_DATABASE", 900)
+    stop = _early_stop.EarlyStop.by_neighbours(digits, 100, 5, np.random.default_rng(0))
+    assert len(stop.queries) == 100
+    assert len(stop.database) == len(set(stop.database)) == 900
+    assert sum(map(len, stop._parts)) == 900
+
+
+@unsettled
+def test_what_a_callback_sets_stays_when_an_early_stop_goes_back(digits):
+    def note(hasher, record):
+        hasher.seen_ = record["iteration"]
+
+    hasher = UDHDNN(16, max_iter=10, lbfgs_iter=30, validation=200, random_state=0, callback=note).fit(digits)
+    assert hasher.best_iter_ < hasher.n_iter_ == hasher.seen_
+
+
+@unsettled
+def test_counts_of_small_integer_types_do_not_wrap(digits):
+    plain = {"lbfgs_iter": 100, "max_iter": 1, "sweeps": 2, "validation": 100, "validation_neighbours": 50}
+    small = {name: np.uint8(value) for name, value in plain.items()}
+    a, b = (UDHDNN(8, random_state=0, **counts).fit(digits[:800]) for counts in (plain, small))
+    np.testing.assert_array_equal(a.encode(digits), b.encode(digits))
+    assert UDHDNN(4, max_iter=np.uint8(255), lbfgs_iter=1, callback=lambda *_: True).fit(digits).n_iter_ == 0
+
+
+def test_a_validation_that_can_not_search_says_so(digits):
+    with pytest.raises(ValueError, match="validation finds no neighbours among these samples"):
+        UDHDNN(4, validation=100).fit(digits * 1e150)
+
+
+@unsettled
+def test_a_model_whose_units_were_changed_to_nonsense_is_not_saved(digits, tmp_path):
+    hasher = UDHDNN(4, max_iter=1, lbfgs_iter=1).fit(digits).set_params(hidden_units=5)
+    with pytest.raises(ValueError, match="hidden_units must be 'auto' or a list"):
+        hasher.save(tmp_path / "m.model")
+
+
+def test_second_moment_start_is_of_what_is_not_centred(digits):
+    """Literally: eigenvectors of XᵀX/m, then of SᵀS/m, S the sigmoids of the layer before."""
+    sizes = (64, 20, 10, 6)
+    inputs = digits / 16
+    with thread_map() as threads:
+        rows = Rows(digits, np.zeros(64), 16.0, threads)
+        layers = eigen_layers(rows, sizes, np.random.default_rng(0), inputs.T @ inputs / len(inputs), centred=False)
+    for W, c in layers:
+        values, vectors = np.linalg.eigh(inputs.T @ inputs / len(inputs))
+        leading = vectors[:, ::-1][:, : W.shape[1]]
+        np.testing.assert_allclose(np.abs(np.einsum("ij,ij->j", W, leading)), 1, atol=1e-6)
+        assert not c.any()
+        inputs = 1 / (1 + np.exp(-inputs @ W))
+    assert len(values) == 10
 
 
 def test_neighbours_of_a_validation_must_be_few_enough():

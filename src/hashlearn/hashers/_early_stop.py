@@ -15,8 +15,8 @@ Array = NDArray[Any]
 
 # How many training samples a validation searches among, at most; and at least, for each neighbour that it looks for.
 _DATABASE, _LEAST_DATABASE = 50_000, 10
-# How many of them are copied at a time.
-_PART = 8192
+# How many of them are copied at a time, at most; and at least, below which the parts of small data do not go.
+_PART, _LEAST_PART = 2048, 256
 
 
 def check_validation(n_queries: int, k: int, n_samples: int) -> None:
@@ -43,6 +43,7 @@ class EarlyStop:
     def __init__(self, queries: Array, X: Array, database: Array, truth: Truth) -> None:
         self.queries, self.X, self.database, self.truth = queries, X, database, truth
         self.score, self.best = -1.0, dict[str, Any]()
+        self._parts = _parts(database)
 
     @classmethod
     def by_neighbours(cls, X: Array, n_queries: int, k: int, rng: np.random.Generator) -> EarlyStop:
@@ -51,7 +52,11 @@ class EarlyStop:
 
         drawn = rng.permutation(len(X))[: n_queries + _DATABASE]
         queries, database = X[np.sort(drawn[:n_queries])], np.sort(drawn[n_queries:])
-        return cls(queries, X, database, Truth.neighbours(nearest(queries, X, database, k)))
+        try:
+            truth = Truth.neighbours(nearest(queries, X, database, k))
+        except ValueError as error:
+            raise ValueError(f"validation finds no neighbours among these samples: {error}") from error
+        return cls(queries, X, database, truth)
 
     @classmethod
     def by_labels(cls, kept: tuple[Array, Array], X: Array, y: Array, rng: np.random.Generator) -> EarlyStop:
@@ -64,40 +69,50 @@ class EarlyStop:
     def reached(self, hasher: NetworkHasher, record: dict[str, Any]) -> bool:
         from hashlearn.evaluation import evaluate
 
-        database = np.concatenate([hasher._encode(self.X[part]) for part in _parts(self.database)])
+        database = np.concatenate([hasher._encode(self.X[part]) for part in self._parts])
         codes = hasher._encode(self.queries)
         score = evaluate(codes, database, self.truth, n_bits=hasher.n_bits_, show_progress=False).map
         record["validation_map"] = score
         if score <= self.score:
             return True
         self.score = score
-        self.best = dict(vars(hasher))
+        names = (*hasher._state(hasher.n_features_in_, hasher.n_bits_), "decoder_", "decoder_offset_", "best_iter_")
+        self.best = {name: getattr(hasher, name) for name in names if hasattr(hasher, name)}
         return False
 
     def restore(self, hasher: NetworkHasher) -> None:
-        """The best network, ``best_iter_`` its iteration; the others tell of the whole training."""
-        of_all = {name: getattr(hasher, name) for name in ("n_iter_", "converged_")}
-        hasher.__dict__.update(self.best | of_all)
+        """The best network, ``best_iter_`` its iteration; what else was learned tells of the whole training."""
+        hasher.__dict__.update(self.best)
 
 
 def nearest(queries: Array, X: Array, database: Array, k: int) -> NDArray[np.intp]:
     """Places in ``database``, rows of X, of the ``k`` nearest of each query, by (distance, place). Exact."""
     from hashlearn.evaluation import euclidean_neighbours
 
-    # Times 1: neighbours are not looked for among booleans. Those of a part contain all of it that are wanted.
-    candidates = np.hstack(
-        [
-            part[euclidean_neighbours(queries * 1, X[part] * 1, min(k, len(part)), show_progress=False)]
-            for part in _parts(database)
+    # No neighbours are looked for among booleans.
+    kind = np.dtype(np.uint8) if X.dtype == np.bool_ else X.dtype
+    queries = queries.astype(kind, copy=False)
+    rows = np.empty((len(queries), 0), dtype=np.intp)
+    distances = np.empty((len(queries), 0))
+    for part in _parts(database):
+        # Those of a part contain all of it that are wanted. Parts are in order, and so are equal distances in each.
+        near = part[
+            euclidean_neighbours(queries, X[part].astype(kind, copy=False), min(k, len(part)), show_progress=False)
         ]
-    )
-    candidates.sort(axis=1)
-    out = np.empty((len(queries), k), dtype=np.intp)
-    for query, rows, found in zip(queries.astype(np.float64), candidates, out, strict=True):
-        difference = X[rows] - query
-        found[:] = rows[np.argsort(np.einsum("ij,ij->i", difference, difference), kind="stable")[:k]]
-    return np.searchsorted(database, out)
+        away = np.array([_squares(X[ids], query) for ids, query in zip(near, queries, strict=True)])
+        rows, distances = np.hstack([rows, near]), np.hstack([distances, away])
+        order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+        rows = np.take_along_axis(rows, order, axis=1)
+        distances = np.take_along_axis(distances, order, axis=1)
+    return np.searchsorted(database, rows)
+
+
+def _squares(rows: Array, query: Array) -> NDArray[np.float64]:
+    """Squared distances, in float64."""
+    difference = rows - query.astype(np.float64)
+    return np.asarray(np.einsum("ij,ij->i", difference, difference))
 
 
 def _parts(database: Array) -> list[Array]:
-    return [database[start : start + _PART] for start in range(0, len(database), _PART)]
+    size = max(min(len(database) // 16, _PART), _LEAST_PART)
+    return [database[start : start + size] for start in range(0, len(database), size)]

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.hashers.base import Hasher, compute_type, row_blocks
-from hashlearn.threads import ThreadMap
+from hashlearn.threads import ThreadMap, cores
 
-# Sums of products that are taken apart, and the most memory for them.
-_PARTS, _PARTS_BYTES = 16, 1 << 29
+# Sums of products that are taken apart.
+_PARTS = 16
 
 
 class LinearHasher(Hasher):
@@ -36,11 +36,12 @@ def centred(X: NDArray[Any], mean: NDArray[np.float64]) -> NDArray[Any]:
 def mean_and_covariance(X: NDArray[Any], threads: ThreadMap) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean (D,) and covariance (D, D; divided by m) in two passes; a block's products in its type, sums in float64.
 
-    Parts of the blocks are summed apart and then added in order, so that the number of threads changes no digit.
+    Parts of the blocks are summed apart and then added in order, so that the number of threads changes no digit: as
+    many at a time as there are cores, since each is as large as the result.
     """
     m, D = X.shape
     blocks = list(row_blocks(X))
-    n_parts = min(len(blocks), _PARTS, max(1, _PARTS_BYTES // (8 * D * D)))
+    n_parts = min(len(blocks), _PARTS)
     parts = [blocks[len(blocks) * i // n_parts : len(blocks) * (i + 1) // n_parts] for i in range(n_parts)]
 
     def total(part: list[slice]) -> NDArray[np.float64]:
@@ -58,9 +59,10 @@ def mean_and_covariance(X: NDArray[Any], threads: ThreadMap) -> tuple[NDArray[np
         return result
 
     mean: NDArray[np.float64] = sum(threads(total, parts), np.zeros(D)) / m
-    covariance, *others = threads(products, parts)
-    for other in others:
-        covariance += other
+    covariance = np.zeros((D, D))
+    for start in range(0, n_parts, cores()):
+        for product in threads(products, parts[start : start + cores()]):
+            covariance += product
     covariance /= m
     if not np.isfinite(np.trace(covariance)):
         raise ValueError(f"X has values whose squares are beyond {compute_type(X.dtype).__name__}; divide it first.")

@@ -143,6 +143,7 @@ class NetworkHasher(Hasher):
 
     def _check_unchanged(self) -> None:
         super()._check_unchanged()
+        self._check_parameters(self.n_features_in_)
         learned = tuple(len(layer.c) for layer in self.layers_)
         if learned != self._sizes(self.n_features_in_, self.n_bits_)[1:]:
             raise ValueError(
@@ -166,7 +167,7 @@ class NetworkHasher(Hasher):
         rng = np.random.default_rng(self.random_state)
         started = time.perf_counter()
         samples = self._samples(X, y, rng)
-        budget = (self.max_iter + 1) * self.lbfgs_iter
+        budget = (int(self.max_iter) + 1) * int(self.lbfgs_iter)
         with (
             thread_map() as threads,
             progress_bar(self.name.upper(), budget, unit="L-BFGS iterations", show=self.show_progress) as advance,
@@ -234,9 +235,9 @@ class NetworkHasher(Hasher):
     ) -> None:
         """(W, c) step, then B step and (W, c) step in turn; ``started``: when, by ``time.perf_counter``."""
         self.history_ = []
-        for t in range(self.max_iter + 1):
+        for t in range(int(self.max_iter) + 1):
             flips = training.code_step() if t else 0
-            minimum = training.network_step(self.lbfgs_iter, advance)
+            minimum = training.network_step(int(self.lbfgs_iter), advance)
             self._keep(training)
             record = {
                 "iteration": t,
@@ -269,10 +270,15 @@ class NetworkHasher(Hasher):
                 stacklevel=4,
             )
 
-    def _remark(self) -> str:
-        last = self.history_[self.best_iter_]
-        kept = f", the best of {self.n_iter_}" if self.best_iter_ < self.n_iter_ else ""
-        return f"objective {last['objective']:,.6g} after {self.best_iter_} iterations{kept}"
+    def summary(self) -> dict[str, Any]:
+        if not hasattr(self, "history_"):  # read from a file
+            return {}
+        return {
+            "objective": self.history_[self.best_iter_]["objective"],
+            "iterations": self.n_iter_,
+            "kept_iteration": self.best_iter_,
+            "converged": self.converged_,
+        }
 
     def _forget(self) -> None:
         """A network of an earlier fit may have had more layers."""

@@ -64,6 +64,8 @@ class Rows:
         return len(self) * width * np.dtype(self.dtype).itemsize
 
     def _prepare(self, block: slice, out: Array | None = None) -> Array:
+        if out is None:  # in C order, whatever that of X is: products round differently otherwise
+            out = np.empty((block.stop - block.start, self.shape[1]), dtype=self.dtype)
         X: Array = np.subtract(self._X[block], self._offset, out=out, dtype=self.dtype)
         X *= self._factor
         return X

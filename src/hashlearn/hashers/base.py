@@ -140,9 +140,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
                 threads(work, blocks)
         return out
 
-    def _remark(self) -> str:
-        """What there is to say of the training, for people; nothing unless a method has something."""
-        return ""
+    def summary(self) -> dict[str, Any]:
+        """What there is to say of the training by name; nothing unless a method has something, or after ``load``."""
+        return {}
 
     def save(self, path: str | os.PathLike[str], *, info: Mapping[str, str] | None = None) -> None:
         """Write the fitted model to one file (safetensors: plain arrays and JSON), whole or not at all.

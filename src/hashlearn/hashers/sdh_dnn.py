@@ -199,17 +199,18 @@ class SDHDNN(NetworkHasher):
         place = _places(numbers[order])
         kept = np.zeros(len(X), dtype=np.bool_)
         if self.validation:
+            wanted = int(self.validation)
             spare = order[place > 0]  # no class loses its last sample
-            if self.validation > min(len(X) // 2, len(spare)):
+            if wanted > min(len(X) // 2, len(spare)):
                 raise ValueError(
                     f"validation must leave at least half of the {len(X)} samples and one of each class; "
                     f"got {self.validation}."
                 )
-            kept[spare[: self.validation]] = True
+            kept[spare[:wanted]] = True
             order = order[~kept[order]]
             place = _places(numbers[order])
         if self.samples_per_class is not None:
-            order = order[place < self.samples_per_class]
+            order = order[place < int(self.samples_per_class)]
         self.samples_ = np.sort(order)
         self._say_small(np.bincount(numbers[~kept]))
         self.class_counts_ = np.bincount(numbers[self.samples_], minlength=len(self.classes_))
@@ -233,15 +234,22 @@ class SDHDNN(NetworkHasher):
             stacklevel=5,
         )
 
-    def _remark(self) -> str:
+    def summary(self) -> dict[str, Any]:
+        found = super().summary()
+        if not found:
+            return {}
         last = self.history_[self.best_iter_]
-        wanted, least, most = self.samples_per_class, self.class_counts_.min(), self.class_counts_.max()
-        whole = "; none has more" if wanted is not None and most < wanted else ""
-        return (
-            f"{super()._remark()}\n{self.class_counts_.sum():,} samples of {len(self.classes_)} classes, {least:,} to "
-            f"{most:,} of each{whole}\npair term {last['pairs']:,.1f}, at least {self.pair_floor_:,.1f} for real "
-            f"outputs; {last['pairs_of_codes']:,.1f} of the codes, at least {self.pair_floor_codes_:,.1f} for codes"
-        )
+        return {
+            **found,
+            "samples": int(self.class_counts_.sum()),
+            "classes": len(self.classes_),
+            "fewest_of_a_class": int(self.class_counts_.min()),
+            "most_of_a_class": int(self.class_counts_.max()),
+            "pair_term": last["pairs"],
+            "floor_of_the_pair_term": self.pair_floor_,
+            "pair_term_of_the_codes": last["pairs_of_codes"],
+            "floor_of_the_pair_term_of_codes": self.pair_floor_codes_,
+        }
 
     def _training(self, samples: Samples, rows: Rows, layers: Sequence[Layer], B: Codes) -> _Training:
         assert samples.y is not None

@@ -148,11 +148,11 @@ class UDHDNN(NetworkHasher):
 
     def _samples(self, X: Array, y: list[Hashable] | None, rng: np.random.Generator) -> Samples:
         if self.validation:
-            check_validation(self.validation, self.validation_neighbours, len(X))
+            check_validation(int(self.validation), int(self.validation_neighbours), len(X))
         return Samples(X)
 
     def _training(self, samples: Samples, rows: Rows, layers: Sequence[Layer], B: Codes) -> _Training:
-        return _Training(rows, layers, B, self._lambdas, exact=self.decoder == "exact", sweeps=self.sweeps)
+        return _Training(rows, layers, B, self._lambdas, exact=self.decoder == "exact", sweeps=int(self.sweeps))
 
     def _early_stop(self, samples: Samples, rng: np.random.Generator) -> EarlyStop | None:
         if not self.validation:
