@@ -217,9 +217,8 @@ def dense_objective(training: sdh_dnn._Training, S: Any, theta: Any) -> tuple[fl
     V -= S
     C = H.T @ H / m - np.eye(L, dtype=np.float32)
     h = H.sum(axis=0)
-    value = float(np.einsum("ij,ij->i", V, V).sum(dtype=np.float64)) / (2 * m) + l2 / (2 * m) * float(
-        np.sum((H - B) ** 2)
-    )
+    square = float(np.einsum("ij,ij->i", V, V).sum(dtype=np.float64))
+    value = square / (2 * m) + l2 / (2 * m) * float(np.sum((H - B) ** 2))
     value += l3 / 2 * float(np.sum(C * C)) + l4 / (2 * m) * float(h @ h)
     Delta = 2 / (m * L) * (V @ H) + l2 / m * (H - B) + 2 * l3 / m * H @ C + l4 / m * h
     gradient = np.zeros(len(theta))
@@ -269,7 +268,7 @@ def bench_pairs() -> dict[str, Any]:
 
 
 def twice_the_data(start: Any, rounds: int = 7) -> list[dict[str, Any]]:
-    """Seconds for m, 2m, 4m and 8m, all sizes in turn, again and again: the best, and the median ratio of neighbours."""
+    """Seconds for m, 2m, 4m and 8m, all sizes in turn, again and again: the best; the median ratio of neighbours."""
     sizes = (12_500, 25_000, 50_000, 100_000)
     hasher = SDHDNN(32, samples_per_class=None, max_iter=1, lbfgs_iter=20, random_state=0)
     with thread_map() as threads:
