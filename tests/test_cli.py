@@ -101,7 +101,7 @@ def test_a_huge_radius_is_the_whole_and_a_poor_terminal_is_enough(model, tmp_pat
 def test_a_model_file_says_its_split():
     from types import SimpleNamespace
 
-    from hashlearn.cli import trained_on_text
+    from hashlearn._arguments import trained_on_text
 
     assert trained_on_text(SimpleNamespace(name="cifar10-dh"), 3) == "cifar10-dh split 3"
     assert trained_on_text(SimpleNamespace(name="mnist"), None) == "mnist"

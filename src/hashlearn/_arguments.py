@@ -1,0 +1,116 @@
+"""What the arguments of the command line stand for: a data set or a file, a method's parameters, a setting.
+
+As light to import as the command line itself.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hashlearn.datasets import Dataset
+    from hashlearn.evaluation import Setting
+    from hashlearn.hashers import Hasher
+
+# Parameters of every method that have an option of their own: --bits and --seed.
+OWN_OPTIONS = ("n_bits", "random_state")
+
+
+def is_dataset(input: str) -> bool:
+    from hashlearn.datasets import DATASETS
+
+    return input in DATASETS
+
+
+def refuse_options(why: str, **options: object) -> None:
+    """An option that would have no effect is an error, not a silence."""
+    given = [f"--{name}" for name, value in options.items() if value is not None]
+    if given:
+        raise ValueError(f"{why}, so {' and '.join(given)} would have no effect: leave it out.")
+
+
+def load_dataset(name: str, source: Path | None, split: int | None) -> Dataset:
+    from hashlearn.datasets import load
+
+    return load(name, source=source, split=split or 0)
+
+
+def trained_on_text(dataset: Dataset, split: int | None) -> str:
+    """What a model file says of its training data; a random split is another one for each seed."""
+    return f"{dataset.name} split {split or 0}" if dataset.name == "cifar10-dh" else dataset.name
+
+
+def read_input_file(input: str, key: str | None) -> Any:
+    from hashlearn.datasets import DATASETS
+    from hashlearn.vectors import read_vectors
+
+    if not Path(input).exists():
+        raise FileNotFoundError(f"{input} is neither a file nor a data set ({', '.join(DATASETS)}).")
+    return read_vectors(input, key=key)
+
+
+def make_hasher(method: str, bits: int, seed: int, parameters: list[str]) -> Hasher:
+    from hashlearn.hashers import METHODS
+
+    if method not in METHODS:
+        raise ValueError(f"--method must be one of {', '.join(METHODS)}; got {method!r}.")
+    names = parameter_names(METHODS[method])
+    chosen: dict[str, Any] = {}
+    for text in parameters:
+        name, equals, value = text.partition("=")
+        if not equals or name not in names:
+            raise ValueError(f"-p takes name=value with one of {', '.join(names)} for {method}; got {text!r}.")
+        chosen[name] = parameter_value(value)
+    return METHODS[method](n_bits=bits, random_state=seed, **chosen)
+
+
+def parameter_names(method: type[Hasher]) -> list[str]:
+    """What -p takes: not what has an option of its own, nor what only Python can give."""
+    return [name for name in method._get_param_names() if name not in (*OWN_OPTIONS, *method._not_saved)]
+
+
+def parameter_value(text: str) -> Any:
+    """``10``, ``0.5``, ``true``, ``none``, ``[90, 20]`` as Python values; anything else as text."""
+    known = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in known:
+        return known[text.lower()]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def choose_setting(
+    dataset: str,
+    truth: str | None,
+    k: int | None,
+    ap: str | None,
+    cutoff: int | None,
+    ties: str | None,
+    radii: list[int] | None,
+) -> Setting:
+    """The paper's setting for the data set, with the user's choices in their places."""
+    from dataclasses import replace
+
+    from hashlearn.datasets import DATASETS
+    from hashlearn.evaluation import setting
+
+    if dataset not in DATASETS:
+        raise ValueError(f"--dataset must be one of {', '.join(DATASETS)}; got {dataset!r}.")
+    if truth not in (None, "neighbours", "labels"):
+        raise ValueError(f"--truth must be neighbours or labels; got {truth!r}.")
+    base = setting(dataset)
+    changes: dict[str, Any] = {"ap": ap, "ties": ties, "radii": None if radii is None else tuple(radii)}
+    protocol = replace(base.protocol, **{name: value for name, value in changes.items() if value is not None})
+    if cutoff is not None:
+        protocol = replace(protocol, cutoff=cutoff or None)
+    kind: Any = truth or base.truth
+    if k is not None and kind == "labels":
+        raise ValueError("--k goes with truth by neighbours, not by labels.")
+    if k is None:
+        k = base.k or 50
+    if k < 1:
+        raise ValueError(f"--k must be at least 1; got {k}.")
+    return replace(base, truth=kind, protocol=protocol, k=k if kind == "neighbours" else None)
