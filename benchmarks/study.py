@@ -87,12 +87,13 @@ PLANS: dict[str, dict[str, list[dict[str, Any]]]] = {
     },
     "sdh-dnn": {
         name: [
-            *(_eigen(scale, 100) for scale in (5, 50, 500, "range", None)),
+            *(_eigen(scale, 100) for scale in (5, 50, 500, 5000, "range", None)),
             *(_eigen(50, n) for n in (50, 200, 400)),
+            *(_eigen(500, n) for n in (200, 400)),
             _from_itq(50, 100),
-            _eigen(50, 400, samples_per_class=None),
+            *(_eigen(500, n, samples_per_class=None) for n in (100, 400)),
         ]
-        for name in ("mnist", "cifar10")
+        for name in ("cifar10", "mnist")
     },
 }
 

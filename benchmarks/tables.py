@@ -16,18 +16,25 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
-PAGES = ("README.md", "docs/methods/udh-dnn.md")
+PAGES = ("README.md", "docs/methods/udh-dnn.md", "docs/methods/sdh-dnn.md")
 LENGTHS = (8, 16, 32, 64)
-LABELS = {
-    "lsh": "LSH",
-    "itq": "ITQ",
-    "default": "UDH-DNN",
-    "early stop": "UDH-DNN, early stop",
-    "from itq": "UDH-DNN, from ITQ",
-    "unscaled": "UDH-DNN, unscaled",
-    "unscaled, first": "UDH-DNN, unscaled, first choice",
+# What a table is made of: files, and what the methods or variants in each are called, in the order of the lines.
+Sources = dict[str, dict[str, str]]
+BY_NEIGHBOURS: Sources = {
+    "baselines": {"lsh": "LSH", "itq": "ITQ"},
+    "udh-dnn": {
+        "itq": "ITQ",
+        "default": "UDH-DNN",
+        "early stop": "UDH-DNN, early stop",
+        "from itq": "UDH-DNN, from ITQ",
+        "unscaled": "UDH-DNN, unscaled",
+        "unscaled, first": "UDH-DNN, unscaled, first choice",
+    },
 }
-TITLES = {"map": "mAP"}
+BY_LABELS: Sources = {
+    "sdh-dnn": {"itq": "ITQ", "default": "SDH-DNN, 2,000 a class", "all data": "SDH-DNN, all data"},
+}
+TITLES = {"map": "mAP", "map_train": "mAP"}
 Row = dict[str, Any]
 
 
@@ -50,17 +57,26 @@ def cell(row: Row | None, key: str, *, spread: bool) -> str:
 
 
 def quality(
-    datasets: Iterable[str], keys: Iterable[tuple[str, int]], *, spread: bool, without: Iterable[str] = ()
+    sources: Sources,
+    datasets: Iterable[str],
+    keys: Iterable[tuple[str, int]],
+    *,
+    spread: bool,
+    without: Iterable[str] = (),
 ) -> str:
     """A line for each data set and method or variant but some; a column for each (measure, length)."""
     keys = list(keys)
     rows = [
-        *({**row, "label": LABELS[row["method"]]} for row in rows_of("baselines")),
-        *({**row, "label": LABELS[row["variant"]]} for row in rows_of("udh-dnn")),
+        {**row, "label": labels[row["variant"] if "variant" in row else row["method"]]}
+        for file, labels in sources.items()
+        for row in rows_of(file)
     ]
+    wanted = dict.fromkeys(
+        label for labels in sources.values() for variant, label in labels.items() if variant not in without
+    )
     lines = []
     for dataset in datasets:
-        for label in (label for variant, label in LABELS.items() if variant not in without):
+        for label in wanted:
             found = {row["n_bits"]: row for row in rows if row["dataset"] == dataset and row["label"] == label}
             if not found:
                 continue
@@ -73,8 +89,8 @@ def quality(
     return table(["data", "method", "runs", *titles], lines)
 
 
-def study() -> str:
-    """Every run of the study of UDH-DNN."""
+def study(method: str) -> str:
+    """Every run of the study of a method."""
 
     def order(row: Row) -> tuple[Any, ...]:
         options = row["options"]
@@ -84,7 +100,7 @@ def study() -> str:
         return row["dataset"], row["n_bits"], start, len(options), options.get("lbfgs_iter", 0), size
 
     lines = []
-    for row in sorted(rows_of("udh-dnn-study"), key=order):
+    for row in sorted(rows_of(f"{method}-study"), key=order):
         options, found = dict(row["options"]), row["iterations"]
         kept = row.get("kept", len(found) - 1)
         itq = "method" in options
@@ -110,21 +126,25 @@ def study() -> str:
     return table([*head, "P@2", "P@3", "P@4"], lines)
 
 
+def _keys(*names: str, lengths: Iterable[int] = LENGTHS) -> list[tuple[str, int]]:
+    return [(name, n_bits) for name in names for n_bits in lengths]
+
+
+_ALL = ("mnist", "cifar10", "cifar10-dh", "sift-photos")
+_IMAGES = ("mnist", "cifar10")
+_NEAR = ("p@3", "p@4")
 TABLES: dict[str, Callable[[], str]] = {
-    "results": lambda: quality(
-        ("mnist", "cifar10", "cifar10-dh"),
-        (("map", n) for n in LENGTHS),
-        spread=True,
-        without=("unscaled, first",),
+    "results": lambda: quality(BY_NEIGHBOURS, _ALL[:3], _keys("map"), spread=True, without=("unscaled, first",)),
+    "udh-dnn-map": lambda: quality(BY_NEIGHBOURS, _ALL, _keys("map"), spread=True),
+    "udh-dnn-precision": lambda: quality(BY_NEIGHBOURS, _IMAGES, _keys(*_NEAR, lengths=(16, 32, 64)), spread=False),
+    "udh-dnn-precision-dh": lambda: quality(
+        BY_NEIGHBOURS, ("cifar10-dh",), _keys("p@2", lengths=(16, 32, 64)), spread=True
     ),
-    "udh-dnn-map": lambda: quality(
-        ("mnist", "cifar10", "cifar10-dh", "sift-photos"), (("map", n) for n in LENGTHS), spread=True
-    ),
-    "udh-dnn-precision": lambda: quality(
-        ("mnist", "cifar10"), ((f"p@{r}", n) for r in (3, 4) for n in (16, 32, 64)), spread=False
-    ),
-    "udh-dnn-precision-dh": lambda: quality(("cifar10-dh",), (("p@2", n) for n in (16, 32, 64)), spread=True),
-    "udh-dnn-study": study,
+    "udh-dnn-study": lambda: study("udh-dnn"),
+    "sdh-dnn-map": lambda: quality(BY_LABELS, _IMAGES, _keys("map"), spread=True),
+    "sdh-dnn-train": lambda: quality(BY_LABELS, _IMAGES, _keys("map_train"), spread=True),
+    "sdh-dnn-precision": lambda: quality(BY_LABELS, _IMAGES, _keys(*_NEAR), spread=False),
+    "sdh-dnn-study": lambda: study("sdh-dnn"),
 }
 
 
