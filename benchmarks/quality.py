@@ -43,7 +43,11 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "unscaled": {"scale": None, "lbfgs_iter": 200, "max_iter": 2},
         "unscaled, first": {"scale": None, "max_iter": 5},
     },
-    "sdh-dnn": {"default": {}, "all data": {"samples_per_class": None}},
+    "sdh-dnn": {
+        "default": {},
+        "all data": {"samples_per_class": None},
+        "all data, 400": {"samples_per_class": None, "lbfgs_iter": 400},
+    },
     "itq": {"itq": {}},
 }
 # A validation looks for as large a share of 50,000 samples as the truth is of the database: 10,000 of a million.
@@ -56,7 +60,10 @@ PLANS: dict[str, dict[str, tuple[str, ...]]] = {
         "cifar10-dh": ("unscaled",),
         "sift-photos": ("itq", "from itq"),
     },
-    "sdh-dnn": {"mnist": ("itq", "default", "all data"), "cifar10": ("itq", "default", "all data")},
+    "sdh-dnn": {
+        "cifar10": ("itq", "default", "all data", "all data, 400"),
+        "mnist": ("itq", "default", "all data"),
+    },
 }
 
 

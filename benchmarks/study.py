@@ -42,6 +42,13 @@ def _itq(n_bits: int) -> dict[str, Any]:
 
 
 # What is run on each data set, at 32 bits unless it says otherwise; ITQ at 32 bits always.
+_SUPERVISED = [
+    *(_eigen(scale) for scale in (5, 50, 500, 5000, "range", None)),
+    _eigen(50, 50),
+    _eigen(500, 200),
+    _from_itq(500, 100),
+    _eigen(500, samples_per_class=None),
+]
 PLANS: dict[str, dict[str, list[dict[str, Any]]]] = {
     "udh-dnn": {
         "cifar10": [
@@ -86,14 +93,18 @@ PLANS: dict[str, dict[str, list[dict[str, Any]]]] = {
         ],
     },
     "sdh-dnn": {
-        name: [
-            *(_eigen(scale, 100) for scale in (5, 50, 500, 5000, "range", None)),
-            *(_eigen(50, n) for n in (50, 200, 400)),
-            *(_eigen(500, n) for n in (200, 400)),
+        "cifar10": [
+            *_SUPERVISED,
+            *(_eigen(50, n) for n in (200, 400)),
+            _eigen(500, 400),
             _from_itq(50, 100),
-            *(_eigen(500, n, samples_per_class=None) for n in (100, 400)),
-        ]
-        for name in ("cifar10", "mnist")
+            *(_eigen(scale, n_bits=n_bits) for n_bits in (8, 64) for scale in (50, 500)),
+            _eigen(500, validation=1000),
+            _eigen(500, 400, samples_per_class=None),
+            # The pair term grows with the number of samples: the other weights grow with it, from 20,000 to 49,000.
+            _eigen(500, samples_per_class=None, lambda1=2.45e-3, lambda2=12.25, lambda3=2.45),
+        ],
+        "mnist": _SUPERVISED,
     },
 }
 
