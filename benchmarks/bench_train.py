@@ -22,7 +22,7 @@ from typing import Any
 
 import machine
 import numpy as np
-from bench_pairs import bench_pairs, example
+from pairs import bench_pairs, example
 from quality import VARIANTS
 from sklearn.exceptions import ConvergenceWarning
 

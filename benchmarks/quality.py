@@ -83,13 +83,15 @@ def setting_of(method: str, name: str) -> Setting:
 
 
 def asked_of_itself(hasher: Any, dataset: Dataset) -> Dataset:
-    """10,000 samples that were trained on as queries, all other training samples to be searched."""
+    """10,000 samples that were trained on as queries; the database stays.
+
+    It holds them, since it is the training data, so that each finds itself: one relevant item of thousands.
+    """
     X, y = dataset.train, dataset.train_labels
     assert y is not None
     used = getattr(hasher, "samples_", np.arange(len(X)))
-    asked = np.zeros(len(X), dtype=bool)
-    asked[np.random.default_rng(0).permutation(used)[:10_000]] = True
-    return replace(dataset, queries=X[asked], query_labels=y[asked], database=X[~asked], database_labels=y[~asked])
+    asked = np.sort(np.random.default_rng(0).permutation(used)[:10_000])
+    return replace(dataset, queries=X[asked], query_labels=y[asked])
 
 
 def judged(hasher: Any, dataset: Dataset, how: Setting, truth: Truth, *, supervised: bool) -> dict[str, float]:
@@ -135,7 +137,8 @@ def run_all(method: str, name: str, variants: Sequence[str], runs: list[dict[str
                 last = hasher.history_[hasher.best_iter_]
                 run |= {"kept": hasher.best_iter_, "objective": round(last["objective"], 5)}
                 run |= {key: round(getattr(hasher, key), 3) for key in FLOORS if hasattr(hasher, key)}
-                run |= {"pairs": round(last["pairs"], 3)} if "pairs" in last else {}
+                run |= {key: round(last[key], 3) for key in ("pairs", "pairs_of_codes") if key in last}
+                run |= {"converged": bool(hasher.converged_)}
             run |= {"truth": truth.description, "protocol": str(how.protocol), "parameters": parameters_of(hasher)}
             print(", ".join(f"{key} {value}" for key, value in run.items() if key not in TEXTS), flush=True)
             runs.append(run)

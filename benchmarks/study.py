@@ -100,6 +100,12 @@ PLANS: dict[str, dict[str, list[dict[str, Any]]]] = {
             _from_itq(50, 100),
             *(_eigen(scale, n_bits=n_bits) for n_bits in (8, 64) for scale in (50, 500)),
             _eigen(500, validation=1000),
+            # The best ones again, with other draws.
+            *(
+                {**options, "random_state": seed}
+                for seed in (1, 2)
+                for options in (_eigen(500), _eigen(5000), _eigen(500, 200), _eigen(50, 200), _from_itq(500, 100))
+            ),
             _eigen(500, 400, samples_per_class=None),
             # The pair term grows with the number of samples: the other weights grow with it, from 20,000 to 49,000.
             _eigen(500, samples_per_class=None, lambda1=2.45e-3, lambda2=12.25, lambda3=2.45),

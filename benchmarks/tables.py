@@ -32,7 +32,12 @@ BY_NEIGHBOURS: Sources = {
     },
 }
 BY_LABELS: Sources = {
-    "sdh-dnn": {"itq": "ITQ", "default": "SDH-DNN, 2,000 a class", "all data": "SDH-DNN, all data"},
+    "sdh-dnn": {
+        "itq": "ITQ",
+        "default": "SDH-DNN, 2,000 a class",
+        "all data": "SDH-DNN, all data",
+        "all data, 400": "SDH-DNN, all data, 400 iterations a step",
+    },
 }
 TITLES = {"map": "mAP", "map_train": "mAP"}
 Row = dict[str, Any]

@@ -1,6 +1,7 @@
 """The command line as a person or a script uses it: real processes, real files."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -128,6 +129,15 @@ def test_a_warning_is_one_line(tmp_path):
     assert hashlearn.load(tmp_path / "m").hidden_units == [20, 9]
 
 
+def test_a_number_of_neighbours_means_truth_by_neighbours():
+    """Also on data that are otherwise judged by labels."""
+    from hashlearn._arguments import choose_setting
+
+    assert choose_setting("cifar10-dh", None, None, None, None, None, None).truth == "labels"
+    chosen = choose_setting("cifar10-dh", None, 7, None, None, None, None)
+    assert (chosen.truth, chosen.k) == ("neighbours", 7)
+
+
 def test_a_supervised_method(tmp_path):
     """Labels of a data set and of a file; judged by labels unless it is told otherwise."""
     short = ["-b", 8, "-p", "max_iter=1", "-p", "lbfgs_iter=20"]
@@ -136,8 +146,11 @@ def test_a_supervised_method(tmp_path):
     first, summary = done.stdout.splitlines()
     assert first.startswith("sdh-dnn, 8 bits, from 1,500 vectors of 64 (digits) in ")
     assert summary.startswith("objective ")
-    assert ", iterations 1, kept iteration 1, converged no, samples 1,500, classes 10, fewest of a class 145" in summary
-    assert ", pair term " in summary
+    assert (
+        ", iterations 1, kept iteration 1, converged no, samples per class 2,000, samples 1,500, classes 10, fewest"
+        in summary
+    )
+    assert re.search(r", pair term [\d.]{,7}, floor of the pair term [\d.]{,7}, ", summary)
     done = run("fit", "digits", "-m", "sdh-dnn", "-o", tmp_path / "m", "--json", *short)
     found = json.loads(done.stdout)
     assert found["iterations"] == 1

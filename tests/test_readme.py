@@ -34,6 +34,21 @@ def test_tables_show_the_results_that_were_measured():
     assert done.returncode == 0, done.stderr
 
 
+def test_everything_that_is_measured_can_be_shown():
+    code = """if True:
+        import quality, tables
+        called = {**tables.BY_NEIGHBOURS, **tables.BY_LABELS}
+        for method, plans in quality.PLANS.items():
+            for variants in plans.values():
+                assert set(variants) <= set(called[method]), (method, variants)
+        text = "".join((tables.ROOT / page).read_text(encoding="utf-8") for page in tables.PAGES)
+        for name in tables.TABLES:
+            assert f"<!-- table: {name} -->" in text, name
+        """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT / "benchmarks")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("find", "put", "words"),
     [

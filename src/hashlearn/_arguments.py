@@ -106,7 +106,7 @@ def choose_setting(
     protocol = replace(base.protocol, **{name: value for name, value in changes.items() if value is not None})
     if cutoff is not None:
         protocol = replace(protocol, cutoff=cutoff or None)
-    kind: Any = truth or base.truth
+    kind: Any = truth or (base.truth if k is None else "neighbours")
     if k is not None and kind == "labels":
         raise ValueError("--k goes with truth by neighbours, not by labels.")
     if k is None:

@@ -84,8 +84,11 @@ def show(result: Any, as_json: bool, text: str) -> None:
 
 
 def in_words(value: Any) -> str:
-    text = {float: "{:,.6g}", int: "{:,}"}.get(type(value), "{}").format(value)
-    return {"True": "yes", "False": "no"}.get(text, text)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
@@ -309,7 +312,8 @@ def evaluate(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file (hashlearn fit).")],
     dataset: Annotated[str, typer.Option("--dataset", "-d", help="A data set's name (hashlearn data list).")],
     truth: Annotated[
-        str | None, typer.Option(help="neighbours or labels; unless given, as in the paper for this data and method.")
+        str | None,
+        typer.Option(help="neighbours or labels; unless given, neighbours with --k, or as in the paper."),
     ] = None,
     k: Annotated[int | None, typer.Option(help="Number of true neighbours, with truth by neighbours.")] = None,
     ap: Annotated[str | None, typer.Option(help="AP rule: all, retrieved or trapezoid.")] = None,

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from hashlearn import ITQ, SDHDNN
 from hashlearn.codes import signs_of
 from hashlearn.evaluation import Truth, evaluate
-from hashlearn.hashers import _early_stop
+from hashlearn.hashers import _early_stop, _rows
 from hashlearn.hashers._network import Sums, layers_of
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers._start import eigen_layers
@@ -79,7 +79,9 @@ def test_float32_agrees_with_float64(digits):
     assert np.linalg.norm(gradient - slope) < 1e-5 * np.linalg.norm(slope)
 
 
-def test_same_codes_as_algorithm_2_word_for_word(unbalanced):
+@pytest.mark.parametrize("block_rows", [37, 2048])
+def test_same_codes_as_algorithm_2_word_for_word(block_rows, unbalanced, monkeypatch):
+    monkeypatch.setattr(_rows, "BLOCK_ROWS", block_rows)
     X, y = unbalanced
     hasher = SDHDNN(
         6, hidden_units=(9, 8), max_iter=3, lbfgs_iter=15, samples_per_class=None, scale=50, random_state=0
@@ -94,7 +96,9 @@ def test_same_codes_as_algorithm_2_word_for_word(unbalanced):
     np.testing.assert_array_equal(hasher.transform(X), reference.sgn(reference.encode(V.T, W, c)[-1]).T > 0)
 
 
-def test_sgn_h_is_the_best_of_all_codes(unbalanced):
+@pytest.mark.parametrize("block_rows", [37, 2048])
+def test_sgn_h_is_the_best_of_all_codes(block_rows, unbalanced, monkeypatch):
+    monkeypatch.setattr(_rows, "BLOCK_ROWS", block_rows)
     X, y, found = training(unbalanced, L=4)
     found.network_step(5, lambda _: None)
     W, c = [layer.W.T for layer in found.layers], [layer.c[:, None] for layer in found.layers]
@@ -102,6 +106,7 @@ def test_sgn_h_is_the_best_of_all_codes(unbalanced):
     before = found.B.copy()
     flips = found.code_step()
     assert flips == (before != found.B).sum() > 0
+    np.testing.assert_array_equal(found.B, reference.sgn(reference.encode(X.T, W, c)[-1]).T)
 
     def value(B):
         return sum(reference.terms(X.T, S, B.T.astype(float), W, c, LAMBDAS).values())
@@ -240,6 +245,7 @@ def test_labels_of_any_kind_are_the_same_classes(digits):
         (lambda y: [{int(k), 11} for k in y], "item 0 is {.*several labels an item are not supported"),
         (lambda y: [None if i == 7 else k for i, k in enumerate(y)], "y must have a label for every item; item 7"),
         (lambda y: y * 0, "samples of at least 2 classes; got 1: "),
+        (lambda y: np.arange(300), "of the 300 classes none has two samples to train on"),
     ],
 )
 def test_bad_labels(labels, words, digits):
@@ -280,6 +286,43 @@ def test_early_stop_by_labels(digits, monkeypatch):
     truth = Truth.labels(y[kept], y[hasher.samples_])
     expected = evaluate(codes[kept], codes[hasher.samples_], truth, n_bits=8).map
     assert scores[-2] == pytest.approx(expected)
+    summary, kept = hasher.summary(), hasher.history_[-2]
+    assert (summary["iterations"], summary["kept_iteration"]) == (len(scores) - 1, len(scores) - 2)
+    assert (summary["objective"], summary["pair_term"]) == (kept["objective"], kept["pairs"])
+
+
+def test_a_validation_with_few_samples_a_class_and_a_small_database(digits, monkeypatch):
+    """The database of the validation is drawn from what is trained on, with its labels."""
+    X, y = digits
+    monkeypatch.setattr(_early_stop, "_DATABASE", 120)
+    stops = []
+    begin = _early_stop.EarlyStop.__init__
+
+    def spy(self, *args):
+        begin(self, *args)
+        stops.append(self)
+
+    monkeypatch.setattr(_early_stop.EarlyStop, "__init__", spy)
+    codes = []
+    hasher = SDHDNN(
+        8,
+        max_iter=1,
+        lbfgs_iter=5,
+        validation=300,
+        samples_per_class=30,
+        random_state=0,
+        callback=lambda hasher, record: codes.append(hasher.encode(X)),
+    ).fit(X, y)
+    np.testing.assert_array_equal(hasher.class_counts_, 30)
+    (stop,) = stops
+    assert len(stop.queries) == 300
+    assert len(stop.database) == 120
+    searched = hasher.samples_[stop.database]
+    asked = np.array([np.flatnonzero((query == X).all(axis=1))[0] for query in stop.queries])
+    assert not set(asked) & set(hasher.samples_)
+    truth = Truth.labels(y[asked], y[searched])
+    expected = evaluate(codes[0][asked], codes[0][searched], truth, n_bits=8).map
+    assert hasher.history_[0]["validation_map"] == pytest.approx(expected)
 
 
 def test_a_validation_leaves_a_sample_of_each_class(digits):
@@ -289,21 +332,39 @@ def test_a_validation_leaves_a_sample_of_each_class(digits):
         assert list(hasher.class_counts_) == [49, 1]
     with pytest.raises(ValueError, match="leave at least half of the 100 samples and one of each class; got 30"):
         SDHDNN(2, validation=30).fit(X, np.arange(100) % 75)
+    with pytest.raises(ValueError, match="leave at least half of the 100 samples and one of each class; got 51"):
+        SDHDNN(2, validation=51).fit(X, y)
+
+
+def test_small_classes_are_named(digits):
+    X, y = digits
+    counts = np.minimum(np.bincount(y), np.r_[np.full(7, 20), 100, 100, 180])
+    rows = np.concatenate([np.flatnonzero(y == k)[:n] for k, n in enumerate(counts)])
+    short = {"max_iter": 1, "lbfgs_iter": 2, "random_state": 0}
+    words = r"fewer than 95 samples .* used whole: 0 \(20\), 1 \(20\), 2 \(20\), 3 \(20\), 4 \(20\) and 2 more\."
+    with pytest.warns(UserWarning, match=words):
+        SDHDNN(4, samples_per_class=95, **short).fit(X[rows], y[rows])
+    # What a validation keeps is missing too.
+    with pytest.warns(UserWarning, match="fewer than 95 samples .* and 4 more"):
+        SDHDNN(4, samples_per_class=95, validation=100, **short).fit(X[rows], y[rows])
 
 
 def test_float32_does_not_end_a_step_early(digits):
     """The pair term is a difference of sums of m² numbers: in float32's noise, L-BFGS would find nothing lower."""
     X, y = digits[0].astype(np.float32), digits[1] % 2
-    hasher = SDHDNN(16, max_iter=3, lbfgs_iter=400, random_state=0).fit(X, y)
-    single = [record["evaluations"] for record in hasher.history_]
-    double = [
-        record["evaluations"]
-        for record in SDHDNN(16, max_iter=3, lbfgs_iter=400, random_state=0).fit(X.astype(float), y).history_
-    ]
+    single, double = (
+        [
+            record["evaluations"]
+            for record in SDHDNN(16, max_iter=3, lbfgs_iter=400, scale=50, random_state=0).fit(data, y).history_
+        ]
+        for data in (X, X.astype(float))
+    )
     assert min(single) > 0.5 * min(double), (single, double)
 
 
-def test_it_tells_its_floors(digits):
+@pytest.mark.parametrize("block_rows", [37, 2048])
+def test_it_tells_its_floors(block_rows, digits, monkeypatch):
+    monkeypatch.setattr(_rows, "BLOCK_ROWS", block_rows)
     X, y = digits
     hasher = SDHDNN(16, max_iter=2, lbfgs_iter=50, random_state=0).fit(X, y)
     last = hasher.history_[-1]
@@ -311,10 +372,21 @@ def test_it_tells_its_floors(digits):
     assert last["pairs_of_codes"] == pytest.approx(np.linalg.norm(B @ B.T / 16 - S) ** 2 / (2 * len(X)))
     assert hasher.pair_floor_ < last["pairs"]
     assert hasher.pair_floor_codes_ < last["pairs_of_codes"]
-    summary = hasher.summary()
-    assert (summary["pair_term"], summary["floor_of_the_pair_term"]) == (last["pairs"], hasher.pair_floor_)
-    assert summary["pair_term_of_the_codes"] == last["pairs_of_codes"]
-    assert (summary["samples"], summary["fewest_of_a_class"], summary["most_of_a_class"]) == (1797, 174, 183)
+    assert hasher.summary() == {
+        "objective": last["objective"],
+        "iterations": 2,
+        "kept_iteration": 2,
+        "converged": hasher.converged_,
+        "samples_per_class": 2000,
+        "samples": 1797,
+        "classes": 10,
+        "fewest_of_a_class": 174,
+        "most_of_a_class": 183,
+        "pair_term": last["pairs"],
+        "floor_of_the_pair_term": hasher.pair_floor_,
+        "pair_term_of_the_codes": last["pairs_of_codes"],
+        "floor_of_the_pair_term_of_codes": hasher.pair_floor_codes_,
+    }
 
 
 LIMITED = """

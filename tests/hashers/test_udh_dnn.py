@@ -16,7 +16,7 @@ import hashlearn
 from hashlearn import ITQ, UDHDNN
 from hashlearn.codes import signs_of
 from hashlearn.evaluation import Truth, evaluate
-from hashlearn.hashers import _early_stop
+from hashlearn.hashers import _early_stop, _rows
 from hashlearn.hashers._decoder import decoder_sums
 from hashlearn.hashers._early_stop import check_validation
 from hashlearn.hashers._lbfgs import minimise
@@ -100,7 +100,9 @@ def test_with_the_decoder_held_the_gradient_is_the_encoders(digits):
 
 
 @unsettled
-def test_same_codes_as_algorithm_1_word_for_word(digits):
+@pytest.mark.parametrize("block_rows", [37, 2048])
+def test_same_codes_as_algorithm_1_word_for_word(block_rows, digits, monkeypatch):
+    monkeypatch.setattr(_rows, "BLOCK_ROWS", block_rows)
     X = digits[:150]
     hasher = UDHDNN(
         6, hidden_units=(20, 10), max_iter=3, lbfgs_iter=15, sweeps=4, decoder="lbfgs", scale=50, random_state=0

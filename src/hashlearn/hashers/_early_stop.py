@@ -76,8 +76,8 @@ class EarlyStop:
         if score <= self.score:
             return True
         self.score = score
-        names = (*hasher._state(hasher.n_features_in_, hasher.n_bits_), "decoder_", "decoder_offset_", "best_iter_")
-        self.best = {name: getattr(hasher, name) for name in names if hasattr(hasher, name)}
+        names = (*hasher._state(hasher.n_features_in_, hasher.n_bits_), *hasher._beside_state, "best_iter_")
+        self.best = {name: getattr(hasher, name) for name in names}
         return False
 
     def restore(self, hasher: NetworkHasher) -> None:

@@ -83,6 +83,8 @@ class NetworkHasher(Hasher):
     history_: list[dict[str, Any]]
 
     _not_saved = ("callback",)
+    #: What an iteration learns beside what a model file holds.
+    _beside_state: tuple[str, ...] = ()
 
     def _check_parameters(self, n_features: int) -> None:
         super()._check_parameters(n_features)

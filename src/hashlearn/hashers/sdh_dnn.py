@@ -81,7 +81,7 @@ def pair_floors(counts: ArrayLike, L: int) -> tuple[float, float]:
     within = float(n @ n)
     between = m**2 - within
     codes = between * max(0.0, 1 - within / between) ** 2 if between else 0.0
-    return real / (2 * m), max(real, codes) / (2 * m)
+    return float(real / (2 * m)), float(max(real, codes) / (2 * m))
 
 
 def _eigenvalues(n: Floats) -> Floats:
@@ -214,6 +214,11 @@ class SDHDNN(NetworkHasher):
         self.samples_ = np.sort(order)
         self._say_small(np.bincount(numbers[~kept]))
         self.class_counts_ = np.bincount(numbers[self.samples_], minlength=len(self.classes_))
+        if self.class_counts_.max() < 2:
+            raise ValueError(
+                f"SDH-DNN learns that samples of a class are alike; of the {len(self.classes_)} classes none has two "
+                f"samples to train on."
+            )
         self.pair_floor_, self.pair_floor_codes_ = pair_floors(self.class_counts_, self.n_bits_)
         if len(self.samples_) == len(X):
             return Samples(X, numbers)
@@ -239,8 +244,11 @@ class SDHDNN(NetworkHasher):
         if not found:
             return {}
         last = self.history_[self.best_iter_]
+        # Beside what was asked for, the sizes of the classes say which of them were used whole.
+        asked = {} if self.samples_per_class is None else {"samples_per_class": int(self.samples_per_class)}
         return {
             **found,
+            **asked,
             "samples": int(self.class_counts_.sum()),
             "classes": len(self.classes_),
             "fewest_of_a_class": int(self.class_counts_.min()),

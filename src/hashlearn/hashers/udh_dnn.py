@@ -100,6 +100,7 @@ class UDHDNN(NetworkHasher):
     """
 
     name = "udh-dnn"
+    _beside_state = ("decoder_", "decoder_offset_")
 
     def __init__(
         self,
