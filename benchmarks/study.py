@@ -41,7 +41,6 @@ def _itq(n_bits: int) -> dict[str, Any]:
     return {"method": "itq", "n_bits": n_bits}
 
 
-# What is run on each data set, at 32 bits unless it says otherwise; ITQ at 32 bits always.
 _SUPERVISED = [
     *(_eigen(scale) for scale in (5, 50, 500, 5000, "range", None)),
     _eigen(50, 50),
@@ -49,6 +48,7 @@ _SUPERVISED = [
     _from_itq(500, 100),
     _eigen(500, samples_per_class=None),
 ]
+# What is run on each data set, at 32 bits unless it says otherwise; ITQ at 32 bits always.
 PLANS: dict[str, dict[str, list[dict[str, Any]]]] = {
     "udh-dnn": {
         "cifar10": [
