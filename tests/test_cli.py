@@ -133,9 +133,11 @@ def test_a_number_of_neighbours_means_truth_by_neighbours():
     """Also on data that are otherwise judged by labels."""
     from hashlearn._arguments import choose_setting
 
-    assert choose_setting("cifar10-dh", None, None, None, None, None, None).truth == "labels"
-    chosen = choose_setting("cifar10-dh", None, 7, None, None, None, None)
-    assert (chosen.truth, chosen.k) == ("neighbours", 7)
+    for supervised in (False, True):
+        nothing = choose_setting("cifar10-dh", None, None, None, None, None, None, supervised=supervised)
+        assert (nothing.truth, nothing.k) == ("labels", None)
+        chosen = choose_setting("cifar10-dh", None, 7, None, None, None, None, supervised=supervised)
+        assert (chosen.truth, chosen.k) == ("neighbours", 7)
 
 
 def test_a_supervised_method(tmp_path):

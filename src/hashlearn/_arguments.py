@@ -90,8 +90,10 @@ def choose_setting(
     cutoff: int | None,
     ties: str | None,
     radii: list[int] | None,
+    *,
+    supervised: bool,
 ) -> Setting:
-    """The paper's setting for the data set, with the user's choices in their places."""
+    """The paper's setting for data set and kind of method, with the user's choices in their places."""
     from dataclasses import replace
 
     from hashlearn.datasets import DATASETS
@@ -106,7 +108,8 @@ def choose_setting(
     protocol = replace(base.protocol, **{name: value for name, value in changes.items() if value is not None})
     if cutoff is not None:
         protocol = replace(protocol, cutoff=cutoff or None)
-    kind: Any = truth or (base.truth if k is None else "neighbours")
+    usual = "neighbours" if k is not None else "labels" if supervised else base.truth
+    kind: Any = truth or usual
     if k is not None and kind == "labels":
         raise ValueError("--k goes with truth by neighbours, not by labels.")
     if k is None:

@@ -334,8 +334,7 @@ def evaluate(
     from hashlearn.experiments import judge
 
     hasher = hashlearn.load(model)
-    kind = "labels" if truth is None and k is None and hasher.supervised else truth
-    chosen = choose_setting(dataset, kind, k, ap, cutoff, ties, radius)
+    chosen = choose_setting(dataset, truth, k, ap, cutoff, ties, radius, supervised=hasher.supervised)
     data = load_dataset(dataset, source, split)
     trained_on = getattr(hasher, "info_", {}).get("trained on", "unknown data")
     if trained_on != trained_on_text(data, split):

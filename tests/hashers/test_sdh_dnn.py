@@ -254,17 +254,10 @@ def test_bad_labels(labels, words, digits):
         SDHDNN(4, max_iter=1, lbfgs_iter=3).fit(X, labels(y))
 
 
-def test_early_stop_by_labels(digits, monkeypatch):
+def test_early_stop_by_labels(digits, stops):
     """Queries are kept from training, judged by their own labels, and the best iteration is what stays."""
     X, y = digits
-    stops, encoded = [], []
-    begin = _early_stop.EarlyStop.__init__
-
-    def spy(self, *args):
-        begin(self, *args)
-        stops.append(self)
-
-    monkeypatch.setattr(_early_stop.EarlyStop, "__init__", spy)
+    encoded = []
     hasher = SDHDNN(
         8,
         max_iter=20,
@@ -291,18 +284,10 @@ def test_early_stop_by_labels(digits, monkeypatch):
     assert (summary["objective"], summary["pair_term"]) == (kept["objective"], kept["pairs"])
 
 
-def test_a_validation_with_few_samples_a_class_and_a_small_database(digits, monkeypatch):
+def test_a_validation_with_few_samples_a_class_and_a_small_database(digits, stops, monkeypatch):
     """The database of the validation is drawn from what is trained on, with its labels."""
     X, y = digits
     monkeypatch.setattr(_early_stop, "_DATABASE", 120)
-    stops = []
-    begin = _early_stop.EarlyStop.__init__
-
-    def spy(self, *args):
-        begin(self, *args)
-        stops.append(self)
-
-    monkeypatch.setattr(_early_stop.EarlyStop, "__init__", spy)
     codes = []
     hasher = SDHDNN(
         8,

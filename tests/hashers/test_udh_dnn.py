@@ -367,18 +367,10 @@ def test_early_stop_keeps_the_best_iteration(digits):
 
 @unsettled
 @pytest.mark.parametrize("k", [50, 5, 150])
-def test_validation_map_is_what_a_plain_search_finds(k, digits, monkeypatch):
+def test_validation_map_is_what_a_plain_search_finds(k, digits, stops, monkeypatch):
     """Queries among others, ``validation_neighbours`` of each: looked for in parts, and all at once here."""
     monkeypatch.setattr(_early_stop, "_PART", 100)  # fewer than 150 neighbours
     monkeypatch.setattr(_early_stop, "_LEAST_PART", 1)
-    stops = []
-    begin = _early_stop.EarlyStop.__init__
-
-    def spy(self, *args):
-        begin(self, *args)
-        stops.append(self)
-
-    monkeypatch.setattr(_early_stop.EarlyStop, "__init__", spy)
     options = {"validation": 150, "validation_neighbours": k, "max_iter": 1, "lbfgs_iter": 20, "random_state": 0}
     hasher = UDHDNN(8, **options).fit(digits)
     (stop,) = stops
