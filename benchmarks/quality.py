@@ -5,8 +5,8 @@
 
 udh-dnn: data, lengths, seeds and protocols of baselines.py, whose LSH and ITQ stand beside; on sift-photos three seeds,
 and ITQ with them. sdh-dnn: mnist and cifar10, labels as truth, with ITQ beside it, and each model also by 10,000 of the
-samples that it was trained on as queries among the others (map_train), so that overfitting is seen. A run that the file
-holds already is not repeated, so that it can be stopped and taken up again.
+samples that it was trained on as queries of the same database (map_train), so that overfitting is seen. A run that the
+file holds already is not repeated, so that it can be stopped and taken up again.
 """
 
 from __future__ import annotations

@@ -254,6 +254,14 @@ def test_bad_labels(labels, words, digits):
         SDHDNN(4, max_iter=1, lbfgs_iter=3).fit(X, labels(y))
 
 
+def test_no_pairs_of_a_class(digits):
+    X, y = digits[0][:40], np.repeat(np.arange(20), 2)
+    with pytest.raises(ValueError, match="samples_per_class must be a whole number of at least 2; got 1"):
+        SDHDNN(4, samples_per_class=1).fit(X, y)
+    with pytest.raises(ValueError, match="of the 20 classes none has two samples to train on beside the 20 of valid"):
+        SDHDNN(4, validation=20).fit(X, y)
+
+
 def test_early_stop_by_labels(digits, stops):
     """Queries are kept from training, judged by their own labels, and the best iteration is what stays."""
     X, y = digits

@@ -363,6 +363,11 @@ def test_early_stop_keeps_the_best_iteration(digits):
     assert hasher.n_iter_ == len(scores) - 1
     np.testing.assert_array_equal(hasher.encode(digits), encoded[-2])
     assert (encoded[-2] != encoded[-1]).any()
+    # The decoder, which no code depends on, is that of the same iteration.
+    kept, last = hasher.history_[-2]["weights"], hasher.history_[-1]["weights"]
+    weights = sum(np.sum(w**2) for w in (hasher.W1_, hasher.W2_, hasher.W3_, hasher.decoder_))
+    assert 1e-5 / 2 * weights == pytest.approx(kept, rel=1e-9)
+    assert kept != pytest.approx(last, rel=1e-6)
 
 
 @unsettled

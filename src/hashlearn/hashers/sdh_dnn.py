@@ -109,7 +109,7 @@ class SDHDNN(NetworkHasher):
         Units of the hidden layers, first to last; ``"auto"``: the paper's (see :func:`._network_hasher.auto_units`).
     samples_per_class
         Samples of each class that are trained on, drawn at random; the paper's 2,000. A class that has fewer is used
-        whole. None: all samples.
+        whole. At least 2, so that there are pairs. None: all samples.
     lambda1, lambda2, lambda3, lambda4
         Weights of the terms: regularisation, quantization, independence, balance. The paper's.
     max_iter
@@ -188,7 +188,7 @@ class SDHDNN(NetworkHasher):
     def _check_parameters(self, n_features: int) -> None:
         super()._check_parameters(n_features)
         if self.samples_per_class is not None:
-            check_count("samples_per_class", self.samples_per_class)
+            check_count("samples_per_class", self.samples_per_class, least=2)
 
     def _samples(self, X: Array, y: list[Hashable] | None, rng: np.random.Generator) -> Samples:
         assert y is not None
@@ -215,9 +215,10 @@ class SDHDNN(NetworkHasher):
         self._say_small(np.bincount(numbers[~kept]))
         self.class_counts_ = np.bincount(numbers[self.samples_], minlength=len(self.classes_))
         if self.class_counts_.max() < 2:
+            beside = f" beside the {self.validation} of validation" if self.validation else ""
             raise ValueError(
                 f"SDH-DNN learns that samples of a class are alike; of the {len(self.classes_)} classes none has two "
-                f"samples to train on."
+                f"samples to train on{beside}."
             )
         self.pair_floor_, self.pair_floor_codes_ = pair_floors(self.class_counts_, self.n_bits_)
         if len(self.samples_) == len(X):
