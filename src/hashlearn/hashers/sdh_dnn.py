@@ -133,8 +133,8 @@ class SDHDNN(NetworkHasher):
         Called as ``callback(hasher, record)`` after each iteration, when ``hasher`` can encode already; ``record`` is
         the new entry of ``history_``. If it returns True, training ends there. A model file does not keep it.
 
-    Labels are of any hashable kind, one for each sample. Several labels a sample are refused: the sum over pairs that
-    share one does not factor.
+    Labels are of any hashable kind, one for each sample (a tuple or a frozenset is one label). Several labels a sample
+    are refused: the sum over pairs that share one does not factor.
 
     Learned: ``offset_``, ``scale_``; ``W1_``, ``c1_``, ``W2_``, … (the network); ``classes_``, ``class_counts_`` (how
     many samples of each were trained on), ``samples_`` (which rows of X); ``pair_floor_``, ``pair_floor_codes_``, below
