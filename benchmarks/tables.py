@@ -35,11 +35,12 @@ BY_LABELS: Sources = {
     "sdh-dnn": {
         "itq": "ITQ",
         "default": "SDH-DNN, 2,000 a class",
+        "400": "SDH-DNN, 2,000 a class, 400 iterations a step",
         "all data": "SDH-DNN, all data",
         "all data, 400": "SDH-DNN, all data, 400 iterations a step",
     },
 }
-TITLES = {"map": "mAP", "map_train": "mAP"}
+TITLES = {"map": "mAP", "map_seen": "mAP", "map_new": "mAP"}
 Row = dict[str, Any]
 
 
@@ -147,7 +148,8 @@ TABLES: dict[str, Callable[[], str]] = {
     ),
     "udh-dnn-study": lambda: study("udh-dnn"),
     "sdh-dnn-map": lambda: quality(BY_LABELS, _IMAGES, _keys("map"), spread=True),
-    "sdh-dnn-train": lambda: quality(BY_LABELS, _IMAGES, _keys("map_train"), spread=True),
+    "sdh-dnn-seen": lambda: quality(BY_LABELS, _IMAGES, _keys("map_seen"), spread=True),
+    "sdh-dnn-new": lambda: quality(BY_LABELS, _IMAGES, _keys("map_new"), spread=True),
     "sdh-dnn-precision": lambda: quality(BY_LABELS, _IMAGES, _keys(*_NEAR), spread=False),
     "sdh-dnn-study": lambda: study("sdh-dnn"),
 }
