@@ -65,21 +65,18 @@ def against_argsort(subset: int = 200, rounds: int = 9) -> list[dict[str, object
             works[ties, n_jobs] = partial(
                 evaluate, queries, database, truth, n_bits=64, protocol=protocol, n_jobs=n_jobs
             )
-        np.testing.assert_allclose(
-            works["index", 1]().average_precision[:subset],
-            works[np.int32](),
-            rtol=1e-9,
-        )
+        found = works["index", 1]().average_precision[:subset]
+        np.testing.assert_allclose(found, works[np.int32](), rtol=1e-9)
         # All of them in turn, so that a slow moment of the machine does not meet one side alone.
         times = [{key: machine.best_seconds(work, 1) for key, work in works.items()} for _ in range(rounds)]
-        best = {key: min(time[key] for time in times) for key in works}
+        best = {key: min(seconds[key] for seconds in times) for key in works}
         for way in ways:
             ties, n_jobs = way
             ratios = {
                 f"argsort_{dtype.__name__}_ratio": round(best[dtype] / subset / (best[way] / n_queries), 1)
                 for dtype in (np.int32, np.uint8)
             }
-            in_turn = sorted(time[np.int32] / subset / (time[way] / n_queries) for time in times)
+            in_turn = sorted(seconds[np.int32] / subset / (seconds[way] / n_queries) for seconds in times)
             row = {
                 "truth": name,
                 "ties": ties,

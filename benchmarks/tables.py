@@ -147,6 +147,9 @@ TABLES: dict[str, Callable[[], str]] = {
         BY_NEIGHBOURS, ("cifar10-dh",), _keys("p@2", lengths=(16, 32, 64)), spread=True
     ),
     "udh-dnn-study": lambda: study("udh-dnn"),
+    "results-by-labels": lambda: quality(
+        BY_LABELS, _IMAGES, _keys("map"), spread=True, without=("400", "all data, 400")
+    ),
     "sdh-dnn-map": lambda: quality(BY_LABELS, _IMAGES, _keys("map"), spread=True),
     "sdh-dnn-seen": lambda: quality(BY_LABELS, _IMAGES, _keys("map_seen"), spread=True),
     "sdh-dnn-new": lambda: quality(BY_LABELS, _IMAGES, _keys("map_new"), spread=True),
