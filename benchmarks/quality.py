@@ -169,8 +169,8 @@ def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 continue
             if name.startswith(("map", "p@")) or name in ("seconds", "pairs"):
                 values = np.array([run[name] for run in group])
-                row[name] = round(float(values.mean()), 4)
-                row[f"{name}_std"] = round(float(values.std(ddof=1)), 4) if len(group) > 1 else None
+                row[name] = round(float(values.mean()), 6)
+                row[f"{name}_std"] = round(float(values.std(ddof=1)), 6) if len(group) > 1 else None
         rows.append(row)
     return rows
 
