@@ -51,7 +51,7 @@ def read_input_file(input: str, key: str | None) -> Any:
     return read_vectors(input, key=key)
 
 
-def make_hasher(method: str, bits: int, seed: int, parameters: list[str]) -> Hasher:
+def make_hasher(method: str, bits: int, seed: int | None, parameters: list[str]) -> Hasher:
     from hashlearn.hashers import METHODS
 
     if method not in METHODS:
@@ -63,7 +63,11 @@ def make_hasher(method: str, bits: int, seed: int, parameters: list[str]) -> Has
         if not equals or name not in names:
             raise ValueError(f"-p takes name=value with one of {', '.join(names)} for {method}; got {text!r}.")
         chosen[name] = parameter_value(value)
-    return METHODS[method](n_bits=bits, random_state=seed, **chosen)
+    if METHODS[method].draws():
+        chosen["random_state"] = seed or 0
+    else:
+        refuse_options(f"{method} draws nothing at random", seed=seed)
+    return METHODS[method](n_bits=bits, **chosen)
 
 
 def parameter_names(method: type[Hasher]) -> list[str]:

@@ -200,7 +200,7 @@ def fit(
     labels: Annotated[
         Path | None, typer.Option(help="A label for each vector: a 1-D .npy, or a text file with one a line.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything random in the method.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random in the method; 0 unless given.")] = None,
     parameter: Annotated[
         list[str] | None, typer.Option("--parameter", "-p", help="A parameter of the method, name=value; repeatable.")
     ] = None,

@@ -82,17 +82,13 @@ class NetworkHasher(Hasher):
     scale_: NDArray[np.float64]
     history_: list[dict[str, Any]]
 
+    _a_direction_a_bit = "whose codes start from ITQ's"
     _not_saved = ("callback",)
     #: What an iteration learns beside what a model file holds.
     _beside_state: tuple[str, ...] = ()
 
     def _check_parameters(self, n_features: int) -> None:
         super()._check_parameters(n_features)
-        if self.n_bits > n_features:
-            raise ValueError(
-                f"n_bits must be between 1 and the number of features for {self.name.upper()}, whose codes start from "
-                f"ITQ's (n_features={n_features}); got {self.n_bits}."
-            )
         for number in range(1, 5):
             check_weight(f"lambda{number}", getattr(self, f"lambda{number}"))
         units = self.hidden_units

@@ -41,6 +41,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     name: ClassVar[str]
     #: Whether ``fit`` needs labels.
     supervised: ClassVar[bool] = False
+    #: Why a code can't have more bits than a vector has features, as a clause; empty if it can.
+    _a_direction_a_bit: ClassVar[str] = ""
     #: Parameters of a training run that a model file does not keep; None in a loaded model.
     _not_saved: ClassVar[tuple[str, ...]] = ()
 
@@ -65,6 +67,11 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     def _check_parameters(self, n_features: int) -> None:
         """Refuse parameters that break a rule of the method, with the rule and the value."""
         check_count("n_bits", self.n_bits)
+        if self._a_direction_a_bit and self.n_bits > n_features:
+            raise ValueError(
+                f"n_bits must be between 1 and the number of features for {self.name.upper()}, "
+                f"{self._a_direction_a_bit} (n_features={n_features}); got {self.n_bits}."
+            )
         random_state = getattr(self, "random_state", None)
         try:
             np.random.default_rng(random_state)
@@ -178,6 +185,11 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     @property
     def _n_features_out(self) -> int:
         return self.n_bits_
+
+    @classmethod
+    def draws(cls) -> bool:
+        """Whether the method draws anything at random: only then has it a ``random_state``."""
+        return "random_state" in cls._get_param_names()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -50,6 +50,7 @@ class ITQ(LinearHasher):
     """
 
     name = "itq"
+    _a_direction_a_bit = "which takes a principal direction for each bit"
 
     def __init__(
         self,
@@ -66,11 +67,6 @@ class ITQ(LinearHasher):
 
     def _check_parameters(self, n_features: int) -> None:
         super()._check_parameters(n_features)
-        if self.n_bits > n_features:
-            raise ValueError(
-                f"n_bits must be between 1 and the number of features for ITQ "
-                f"(n_features={n_features}); got {self.n_bits}."
-            )
         check_count("max_iter", self.max_iter)
         check_flag("show_progress", self.show_progress, None)
 
