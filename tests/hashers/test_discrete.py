@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 from hashlearn import ITQ
 from hashlearn.codes import signs_of
-from hashlearn.hashers._discrete import descend
+from hashlearn.hashers._discrete import GROUP, descend, descend_groups, energies, solve
 
 
 def objective(Q, G, B):
@@ -102,3 +102,64 @@ def test_type_of_the_products(dtype):
     descend(Q, G, double, 20)
     descend(Q.astype(dtype), G, B, 20)
     assert (double == B).mean() > 0.999
+
+
+def least(Q, G):
+    """The least objective of each row, by trying all codes."""
+    codes = np.array(list(product((-1, 1), repeat=Q.shape[1])), dtype=np.int8)
+    E = np.einsum("ij,jk,ik->i", codes, G, codes) - 2 * (Q @ codes.T)
+    return E.min(axis=1)
+
+
+def test_energies_are_the_objective():
+    Q, G, B = problem(np.random.default_rng(0), 50, 9)
+    np.testing.assert_allclose(energies(Q, G, B), objective(Q, G, B))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 30), st.integers(1, 12), st.sampled_from([1e-3, 0.1, 10.0]))
+def test_solve_finds_the_least_of_all_codes(seed, n, L, definite):
+    Q, G, B = problem(np.random.default_rng(seed), n, L, D=3)
+    G += definite * np.eye(L)
+    solve(Q, G, B)
+    np.testing.assert_allclose(objective(Q, G, B), least(Q, G), atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("descent", [False, True])
+def test_solve_at_its_longest_on_real_data(dtype, descent):
+    X = load_digits().data[:80]
+    X = X - X.mean(axis=0)
+    W = np.linalg.svd(X, full_matrices=False)[2][:16] + 0.02
+    Q, G = (X @ W.T).astype(dtype), W @ W.T + 0.1 * np.eye(16)
+    B = signs_of(np.random.default_rng(0).standard_normal((80, 16)))
+    if descent:
+        descend(Q, G, B, 100)
+    solve(Q, G, B)
+    np.testing.assert_allclose(objective(Q.astype(np.float64), G, B), least(Q.astype(np.float64), G), rtol=1e-6)
+    again = B.copy()
+    solve(Q, G, again)
+    np.testing.assert_array_equal(again, B)
+
+
+def test_solve_refuses_what_is_too_long():
+    Q, G, B = problem(np.random.default_rng(0), 3, 17)
+    with pytest.raises(ValueError, match="at most 16 bits; got 17"):
+        solve(Q, G, B)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 20), st.integers(1, 2 * GROUP + 3))
+def test_groups_never_raise_the_objective_and_end_where_no_group_helps(seed, n, L):
+    Q, G, B = problem(np.random.default_rng(seed), n, L)
+    before = objective(Q, G, B)
+    one = B.copy()
+    descend_groups(Q, G, one, 1)
+    descend_groups(Q, G, B, 100)
+    found = objective(Q, G, B)
+    assert (objective(Q, G, one) <= before + 1e-9).all()
+    assert (found <= objective(Q, G, one) + 1e-9).all()
+    for start in range(0, L, GROUP):
+        rest = np.r_[0:start, min(start + GROUP, L) : L]
+        group = np.r_[start : min(start + GROUP, L)]
+        inside, q = G[np.ix_(group, group)], Q[:, group] - B[:, rest] @ G[np.ix_(rest, group)]
+        held = objective(Q[:, rest], G[np.ix_(rest, rest)], B[:, rest])
+        np.testing.assert_allclose(found, least(q, inside) + held, atol=1e-8)
