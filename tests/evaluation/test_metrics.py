@@ -191,7 +191,7 @@ def test_spherical_ranking_by_hand():
 
 
 def test_codes_without_a_one():
-    """Two of them are equal, at distance 0; to any other code such a code is infinitely far, however few bits differ."""
+    """Two of them are equal, at distance 0; any other code is infinitely far from them, however few bits differ."""
     zero, equal = [[0, 0, 0]], [[1, 0, 0], [0, 0, 0], [1, 1, 1]]
     assert judge(zero, equal, Truth.neighbours([[1]]), ties="index", distance="spherical").map == 1
     far = [[1, 1, 1], [1, 0, 0]]  # the second differs in fewer bits, and is as far

@@ -115,14 +115,15 @@ def test_forces_equal_the_sum_over_pairs():
 
 
 def test_overlaps_are_counted_exactly_whatever_the_blocks(X, monkeypatch):
-    P = X[:7] - X.mean(axis=0)
+    # Not at samples, where distances of these data, whole numbers, are equal.
+    centres = X[:7] + np.random.default_rng(0).standard_normal((7, 64))
+    P = centres - X.mean(axis=0)
     results = []
     for rows, n_threads in ((2048, 1), (100, 1), (100, 3)):
         monkeypatch.setattr("hashlearn.hashers._rows.BLOCK_ROWS", rows)
         with thread_map(n_threads) as threads:
             results.append(sph._Spheres(X, X.mean(axis=0), 7, threads)(P))
-    t = slow.radii(X[:, :], X[:7])
-    expected = slow.overlap(slow.inside(X, X[:7], t))
+    expected = slow.overlap(slow.inside(X, centres, slow.radii(X, centres)))
     for tau, o in results:
         np.testing.assert_allclose(tau, results[0][0], rtol=1e-12)
         assert o.dtype == np.int64
@@ -207,7 +208,7 @@ def test_a_pivot_that_leaves_for_infinity_ends_the_training():
 def test_what_is_far_away_is_outside(X):
     data = X.astype(np.float32)
     hasher = SPH(8, random_state=0).fit(data)
-    for far in (1e10, 1e25, 3e38):
+    for far in (1e10, 1e25, 1e36):
         for signs in (1, -1, np.where(np.arange(64) % 2, 1, -1)):
             H = hasher.decision_function(np.full((1, 64), far, dtype=np.float32) * np.float32(signs))
             assert np.isfinite(H).all()
@@ -218,7 +219,7 @@ def test_what_is_far_away_is_outside(X):
     ("scale", "dtype", "words"),
     [
         (1e30, np.float32, "squares are beyond float32; divide it first"),
-        (3e38, np.float32, "squares are beyond float32; divide it first"),
+        (1e36, np.float32, "squares are beyond float32; divide it first"),
         (1e-30, np.float32, "squares vanish in float32; multiply it first"),
         (1e200, np.float64, "squares are beyond float64; divide it first"),
         (1e-200, np.float64, "squares vanish in float64; multiply it first"),
@@ -263,21 +264,20 @@ def test_a_file_too_large_for_memory_is_read_in_blocks(X, tmp_path, monkeypatch)
     np.testing.assert_array_equal(streamed.pivots_, expected.pivots_)
 
 
-def test_training_and_spherical_ranking_help(X):
-    """Trained spheres find neighbours better than the first ones do, and better yet by their own distance."""
+def test_training_helps(X):
+    """Trained spheres find neighbours better than the first ones do."""
     from hashlearn.evaluation import Protocol, Truth, euclidean_neighbours, evaluate
 
     assert SPH.distance == "spherical"
     train, queries = X[300:], X[:300]
     truth = Truth.neighbours(euclidean_neighbours(queries, train, 20))
 
-    def score(hasher, distance):
-        protocol = Protocol(distance=distance)
+    def score(hasher):
+        protocol = Protocol(distance=hasher.distance)
         return evaluate(hasher.encode(queries), hasher.encode(train), truth, n_bits=32, protocol=protocol).map
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         first = SPH(32, max_iter=1, random_state=0).fit(train)
     trained = SPH(32, random_state=0).fit(train)
-    assert score(trained, "spherical") > 1.02 * score(first, "spherical")
-    assert score(trained, "spherical") > 1.02 * score(trained, "hamming")
+    assert score(trained) > 1.1 * score(first)
