@@ -135,8 +135,9 @@ def test_the_threshold_is_half_way_and_ties_are_inside():
     assert sph._halving(np.array([5.0, 1.0, 4.0, 2.0])) == 3
     assert sph._halving(np.array([9.0, 1.0, 4.0, 2.0, 8.0])) == 3  # 2 of 5
     assert sph._halving(np.array([1.0, 2.0, 2.0, 2.0])) == 2  # all 4
-    one = np.float32(1)
-    assert sph._halving(np.array([one, np.nextafter(one, np.float32(2))])) == one
+    # Neighbours in float32, whose middle rounds to the upper one: that one stays outside.
+    lower = np.nextafter(np.float32(1), np.float32(2))
+    assert sph._halving(np.array([lower, np.nextafter(lower, np.float32(2))])) == lower
 
 
 def test_tolerances_and_max_iter_count(X):
@@ -194,7 +195,7 @@ def test_poor_data(make):
 
 
 def test_a_pivot_that_leaves_for_infinity_ends_the_training():
-    """Nine samples in ten are one point: all spheres share it, and repel each other for ever."""
+    """Seven samples in ten are one point: all spheres share it, and repel each other for ever."""
     rng = np.random.default_rng(0)
     for dtype in (np.float32, np.float64):
         data = np.zeros((500, 6), dtype=dtype)
@@ -203,6 +204,13 @@ def test_a_pivot_that_leaves_for_infinity_ends_the_training():
             hasher = SPH(8, max_iter=5000, random_state=0).fit(data)
         assert hasher.n_iter_ < 5000
         assert np.isfinite(hasher.decision_function(data)).all()
+
+
+def test_pivots_that_do_not_move_end_the_training():
+    with pytest.warns(ConvergenceWarning, match=r"after 0 iterations \(no pivot moves any more\)"):
+        hasher = SPH(4, random_state=0).fit(np.zeros((20, 3)))
+    assert not hasher.converged_
+    assert hasher.transform(np.zeros((1, 3))).all()
 
 
 def test_what_is_far_away_is_outside(X):
