@@ -207,10 +207,20 @@ def test_a_pivot_that_leaves_for_infinity_ends_the_training():
 
 
 def test_pivots_that_do_not_move_end_the_training():
-    with pytest.warns(ConvergenceWarning, match=r"after 0 iterations \(no pivot moves any more\)"):
+    with pytest.warns(ConvergenceWarning, match=r"after 1 iterations \(no pivot moves any more\)"):
         hasher = SPH(4, random_state=0).fit(np.zeros((20, 3)))
     assert not hasher.converged_
     assert hasher.transform(np.zeros((1, 3))).all()
+
+
+def test_a_perfect_start_stays_where_it_is():
+    """Four samples, two spheres that share one: no force, and the tolerances are met."""
+    square = np.array([[1.0, 1.0], [1.0, -1.1], [-1.2, 1.0], [-1.3, -1.4]])
+    hasher = SPH(2, random_state=3).fit(square)
+    assert (hasher.converged_, hasher.n_iter_, hasher.overlap_error_.tolist()) == (True, 1, [0.0])
+    rng = np.random.default_rng(3)
+    start = [square[rng.choice(4, 2, replace=False)].mean(axis=0) for _ in range(2)]
+    np.testing.assert_allclose(hasher.mean_ + hasher.pivots_, start, atol=1e-12)
 
 
 def test_what_is_far_away_is_outside(X):

@@ -119,19 +119,19 @@ class SPH(Hasher):
             self.converged_, why = False, "max_iter"
             while not self.converged_ and len(errors) < self.max_iter:
                 moved = P + _forces(P, o, len(X))
-                if np.array_equal(moved, P) and len(P) > 1:
-                    why = "no pivot moves any more"
-                    break
                 if np.square(moved).sum(axis=1).max() > spheres.limit**2:
                     why = "a pivot left for infinity"
                     break
-                P = moved
+                still, P = np.array_equal(moved, P), moved
                 tau, o = spheres(P)
                 error, deviation = _overlap(o, len(X))
                 errors.append(error)
                 deviations.append(deviation)
                 self.converged_ = error <= self.tol_mean and deviation <= self.tol_std
                 advance(1)
+                if still:
+                    why = "no pivot moves any more"
+                    break
         self.pivots_, self.thresholds_ = P, tau
         self.overlap_error_, self.overlap_std_ = np.array(errors), np.array(deviations)
         self.n_iter_ = len(errors)
