@@ -77,6 +77,7 @@ def test_evaluate_prints_the_protocol_and_obeys_each_choice(model, tmp_path):
         ("--cutoff", "20"): "top 20",
         ("--ties", "expected"): "ties by expectation",
         ("-r", "1"): "P@1",
+        ("--distance", "spherical"): "ranked by spherical Hamming distance",
     }
     for choices, words in changed.items():
         assert words in answer(*choices)
@@ -138,6 +139,19 @@ def test_a_number_of_neighbours_means_truth_by_neighbours():
         assert (nothing.truth, nothing.k) == ("labels", None)
         chosen = choose_setting("cifar10-dh", None, 7, None, None, None, None, supervised=supervised)
         assert (chosen.truth, chosen.k) == ("neighbours", 7)
+
+
+def test_a_methods_own_distance_ranks_unless_another_is_asked_for(tmp_path):
+    assert run("fit", "digits", "-m", "sph", "-b", 16, "-o", tmp_path / "m").returncode == 0
+    found = {}
+    for choices in ((), ("--distance", "spherical"), ("--distance", "hamming")):
+        done = run("evaluate", tmp_path / "m", "-d", "digits", "--json", *choices, HASHLEARN_CACHE=str(tmp_path))
+        found[choices] = json.loads(done.stdout)
+    own, spherical, hamming = found.values()
+    assert own == spherical
+    assert (own["protocol"]["distance"], hamming["protocol"]["distance"]) == ("spherical", "hamming")
+    assert own["map"] != hamming["map"]
+    assert own["precision_at_radius"] == hamming["precision_at_radius"]
 
 
 def test_a_supervised_method(tmp_path):
@@ -238,6 +252,8 @@ def test_parameters_reach_the_method(tmp_path):
         (["evaluate", "MODEL", "-d", "mnits"], "--dataset must be one of digits"),
         (["evaluate", "MODEL", "-d", "digits", "--truth", "faith"], "--truth must be neighbours or labels"),
         (["evaluate", "MODEL", "-d", "digits", "--ties", "any"], "ties must be one of index, expected"),
+        (["evaluate", "MODEL", "-d", "digits", "--distance", "l2"], "distance must be one of hamming, spherical"),
+        (["evaluate", "MODEL", "-d", "digits", "--distance", ""], "distance must be one of hamming, spherical"),
         (["evaluate", "MODEL", "-d", "digits", "--k", "5", "--truth", "labels"], "--k goes with truth by neighbours"),
         (["data", "get", "mnits"], "mnits"),
     ],

@@ -96,6 +96,7 @@ def choose_setting(
     radii: list[int] | None,
     *,
     supervised: bool,
+    distance: str = "hamming",
 ) -> Setting:
     """The paper's setting for data set and kind of method, with the user's choices in their places."""
     from dataclasses import replace
@@ -108,7 +109,12 @@ def choose_setting(
     if truth not in (None, "neighbours", "labels"):
         raise ValueError(f"--truth must be neighbours or labels; got {truth!r}.")
     base = setting(dataset)
-    changes: dict[str, Any] = {"ap": ap, "ties": ties, "radii": None if radii is None else tuple(radii)}
+    changes: dict[str, Any] = {
+        "ap": ap,
+        "ties": ties,
+        "radii": None if radii is None else tuple(radii),
+        "distance": distance,
+    }
     protocol = replace(base.protocol, **{name: value for name, value in changes.items() if value is not None})
     if cutoff is not None:
         protocol = replace(protocol, cutoff=cutoff or None)

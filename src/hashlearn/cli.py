@@ -320,6 +320,10 @@ def evaluate(
     cutoff: Annotated[int | None, typer.Option(help="Cut the ranking for AP at this rank; 0: the whole.")] = None,
     ties: Annotated[str | None, typer.Option(help="Order of equal distances: index or expected.")] = None,
     radius: Annotated[list[int] | None, typer.Option("--radius", "-r", help="Precision@radius; repeatable.")] = None,
+    distance: Annotated[
+        str | None,
+        typer.Option(help="What ranks: hamming or spherical; unless given, the method's own (spherical for sph)."),
+    ] = None,
     source: Source = None,
     split: Split = None,
     as_json: AsJson = False,
@@ -334,7 +338,10 @@ def evaluate(
     from hashlearn.experiments import judge
 
     hasher = hashlearn.load(model)
-    chosen = choose_setting(dataset, truth, k, ap, cutoff, ties, radius, supervised=hasher.supervised)
+    distance = hasher.distance if distance is None else distance
+    chosen = choose_setting(
+        dataset, truth, k, ap, cutoff, ties, radius, supervised=hasher.supervised, distance=distance
+    )
     data = load_dataset(dataset, source, split)
     trained_on = getattr(hasher, "info_", {}).get("trained on", "unknown data")
     if trained_on != trained_on_text(data, split):

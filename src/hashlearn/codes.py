@@ -1,4 +1,4 @@
-"""Binary codes: the sign rule, ±1 ⇄ 0/1 ⇄ packed bytes, Hamming distances.
+"""Binary codes: the sign rule, ±1 ⇄ 0/1 ⇄ packed bytes, Hamming distances and spherical ones.
 
 The rules that the whole library follows are decided here and only here:
 
@@ -127,6 +127,30 @@ def distances_into(a_words: NDArray[Any], b_words: NDArray[Any], out: NDArray[An
                 else:
                     np.bitwise_count(x, out=c)
                     np.add(block, c, out=block, casting="unsafe")
+
+
+def ones_of(words: NDArray[Any]) -> NDArray[np.int64]:
+    """The number of 1 bits of each code (n,) in ``words`` (words, n)."""
+    return np.asarray(np.bitwise_count(words).sum(axis=0, dtype=np.int64))
+
+
+def spherical_ranks(n_bits: int) -> tuple[NDArray[Any], int]:
+    """The order of the spherical Hamming distances between codes of ``n_bits`` bits, and how many distinct ones exist.
+
+    The distance of two codes a, b is |a ⊕ b| / |a ∧ b|: differing bits over common 1 bits; without common 1 bits it is
+    infinite, but 0 between two codes of no 1 bit at all, which are equal. The table (n_bits + 1, 2 n_bits + 1) holds
+    at [|a ⊕ b|, |a| + |b|] the distance's rank, 0 for the distance 0: equal distances have equal ranks.
+    """
+    differing = np.arange(n_bits + 1)[:, None]
+    common, odd = np.divmod(np.arange(2 * n_bits + 1) - differing, 2)  # |a| + |b| = |a ⊕ b| + 2 |a ∧ b|
+    possible = (odd == 0) & (common >= 0) & (differing + common <= n_bits)
+    x, y = np.broadcast_to(differing, possible.shape)[possible], common[possible]
+    # Division rounds correctly, so equal fractions are equal floats; unequal ones are 1 / n_bits² apart (relatively).
+    distances = np.divide(x, y, out=np.where(x == 0, 0.0, np.inf), where=y > 0)
+    distinct, ranks = np.unique(distances, return_inverse=True)
+    table = np.zeros(possible.shape, dtype=distance_type(len(distinct) - 1))
+    table[possible] = ranks
+    return table, len(distinct)
 
 
 def hamming(a: ArrayLike, b: ArrayLike) -> NDArray[np.int32]:

@@ -1,4 +1,5 @@
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -159,22 +160,132 @@ def test_without_ties_both_rules_agree_and_with_ties_they_differ():
 def test_the_result_does_not_depend_on_the_number_of_threads_or_blocks(monkeypatch):
     rng = np.random.default_rng(1)
     query_bits, database_bits, _, truth = random_case(rng, 33, 200, 20, True)
-    for ties in ("index", "expected"):
-        a = evaluate(
-            codes.pack(query_bits), codes.pack(database_bits), truth, n_bits=20, protocol=Protocol(ties=ties), n_jobs=1
-        )
+    for ties, distance in itertools.product(("index", "expected"), ("hamming", "spherical")):
+        protocol = Protocol(ties=ties, distance=distance)
+        packed = codes.pack(query_bits), codes.pack(database_bits)
+        a = evaluate(*packed, truth, n_bits=20, protocol=protocol, n_jobs=1)
         with monkeypatch.context() as patch:
             patch.setattr("hashlearn.evaluation.metrics._BLOCK_DISTANCES", 450)
-            b = evaluate(
-                codes.pack(query_bits),
-                codes.pack(database_bits),
-                truth,
-                n_bits=20,
-                protocol=Protocol(ties=ties),
-                n_jobs=3,
-            )
+            patch.setattr("hashlearn.evaluation.metrics._BLOCK_RANKS", 64)
+            b = evaluate(*packed, truth, n_bits=20, protocol=protocol, n_jobs=3)
         np.testing.assert_array_equal(a.average_precision, b.average_precision)
         np.testing.assert_array_equal(a.precision_within[4], b.precision_within[4])
+
+
+# One query 1110. Spherical distances: 0111: 2/2; 1111: 1/3; 1000: 2/1; 0001: 4/0; 0000: 3/0; 0110: 1/2; 1100: 1/2.
+SPHERICAL_DATABASE = [[0, 1, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0], [0, 1, 1, 0], [1, 1, 0, 0]]
+
+
+def test_spherical_ranking_by_hand():
+    """The order is 1, (5, 6), 0, 2, (3, 4): item by item, the rank is 1 / AP."""
+    query = [[1, 1, 1, 0]]
+    for item, rank, tied in ((1, 1, 1), (5, 2, 2), (6, 3, 2), (0, 4, 1), (2, 5, 1), (3, 6, 2), (4, 7, 2)):
+        truth = Truth.neighbours([[item]])
+        by_index, expected = (
+            judge(query, SPHERICAL_DATABASE, truth, ties=ties, distance="spherical").map
+            for ties in ("index", "expected")
+        )
+        assert by_index == pytest.approx(1 / rank)
+        first = rank - (item in (6, 4))
+        assert expected == pytest.approx(np.mean([1 / place for place in range(first, first + tied)]))
+
+
+def test_codes_without_a_one():
+    """Two of them are equal, at distance 0; any other code is infinitely far from them, however few bits differ."""
+    zero, equal = [[0, 0, 0]], [[1, 0, 0], [0, 0, 0], [1, 1, 1]]
+    assert judge(zero, equal, Truth.neighbours([[1]]), ties="index", distance="spherical").map == 1
+    far = [[1, 1, 1], [1, 0, 0]]  # the second differs in fewer bits, and is as far
+    for ties, expected in (("index", 1 / 2), ("expected", (1 + 1 / 2) / 2)):
+        assert judge(zero, far, Truth.neighbours([[1]]), ties=ties, distance="spherical").map == pytest.approx(expected)
+
+
+def test_precision_within_a_radius_is_by_plain_hamming_distance_whatever_ranks():
+    rng = np.random.default_rng(0)
+    query_bits, database_bits, _, truth = random_case(rng, 30, 50, 9, True)
+    for ties in ("index", "expected"):
+        a, b = (
+            judge(query_bits, database_bits, truth, ties=ties, radii=(0, 2, 4, 99), distance=distance)
+            for distance in ("hamming", "spherical")
+        )
+        assert a.map != b.map
+        for r in (0, 2, 4, 99):
+            np.testing.assert_array_equal(a.precision_within[r], b.precision_within[r])
+    assert judge(query_bits, database_bits, truth, radii=(), distance="spherical").precision_at_radius == {}
+
+
+def sparse_case(rng, n_queries, n, n_bits):
+    """Codes of few and of many ones, some of none: every kind of spherical distance."""
+    ones = rng.random()
+    draw = [rng.random((rows, n_bits)) < ones * (rng.random((rows, 1)) < 0.8) for rows in (n_queries, n)]
+    labels = rng.integers(0, 3, n_queries), rng.integers(0, 3, n)
+    relevant = labels[0][:, None] == labels[1][None]
+    return draw[0].astype(int), draw[1].astype(int), relevant, Truth.labels(*labels)
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 130),
+    st.integers(1, 60),
+    st.sampled_from(RULES),
+    st.sampled_from([None, 1, 5, 30]),
+)
+@settings(max_examples=100, deadline=None)
+def test_spherical_ranking_equals_the_slow_version(seed, n_bits, n, rule, cutoff):
+    query_bits, database_bits, relevant, truth = sparse_case(np.random.default_rng(seed), 5, n, n_bits)
+    scores = judge(
+        query_bits, database_bits, truth, ap=rule, cutoff=cutoff, ties="index", radii=(0, 3), distance="spherical"
+    )
+    for q in range(5):
+        d = slow.spherical_distances(query_bits[q], database_bits)
+        expected = slow.ap_by_index(d, relevant[q], rule, cutoff)
+        assert scores.average_precision[q] == pytest.approx(expected, abs=1e-12)
+        plain = slow.distances(query_bits[q], database_bits)
+        assert scores.precision_within[3][q] == slow.precision_within(plain, relevant[q], 3)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 80), st.integers(1, 6), st.sampled_from(RULES))
+@settings(max_examples=40, deadline=None)
+def test_expected_ties_of_a_spherical_ranking_equal_the_mean_over_all_orders(seed, n_bits, n, rule):
+    query_bits, database_bits, relevant, truth = sparse_case(np.random.default_rng(seed), 1, n, n_bits)
+    d = slow.spherical_distances(query_bits[0], database_bits)
+    for cutoff in (None, *range(1, n + 2)):
+        scores = judge(query_bits, database_bits, truth, ap=rule, cutoff=cutoff, ties="expected", distance="spherical")
+        assert scores.map == pytest.approx(slow.ap_expected(d, relevant[0], rule, cutoff), abs=1e-12)
+
+
+@pytest.mark.parametrize("n_bits", [1, 2, 3, 64, 130, 700])
+def test_spherical_ranks_order_all_distances(n_bits):
+    """Against exact fractions. 700 bits: more distances than 16 bits hold."""
+    table, n_distances = codes.spherical_ranks(n_bits)
+    rng = np.random.default_rng(0)
+    pairs = [(0, 0), (0, n_bits), (n_bits, 0)]
+    pairs += [(x, a) for x, a in rng.integers(0, n_bits + 1, (500, 2)).tolist() if x + a <= n_bits]
+    if n_bits < 70:
+        pairs = [(x, a) for x in range(n_bits + 1) for a in range(n_bits + 1 - x)]
+    exact = [Fraction(x, a) if a else (np.inf if x else Fraction(0)) for x, a in pairs]
+    ranks = [int(table[x, x + 2 * a]) for x, a in pairs]
+    order = sorted(set(zip(exact, ranks, strict=True)))
+    assert len({d for d, _ in order}) == len(order) == len({r for _, r in order})
+    assert [r for _, r in order] == sorted(r for _, r in order)
+    assert (order[0], order[-1][1]) == ((0, 0), n_distances - 1)
+    if n_bits < 70:
+        assert [r for _, r in order] == list(range(n_distances))
+
+
+def test_memory_of_a_spherical_ranking_is_bounded():
+    """Many queries, a small database, 128 bits: 5,000 bins a query must not meet 2,000 queries at once."""
+    import tracemalloc
+
+    rng = np.random.default_rng(0)
+    queries, database = (rng.integers(0, 256, (n, 16), dtype=np.uint8) for n in (2_000, 50))
+    truth = Truth.labels([0] * 2_000, [0, 1] * 25)
+    tracemalloc.start()
+    try:
+        evaluate(queries, database, truth, n_bits=128, protocol=Protocol(distance="spherical"), n_jobs=1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 128 << 20
 
 
 def test_queries_without_relevant_items_count_zero_and_are_reported():
@@ -220,7 +331,7 @@ def test_scores_say_how_they_were_made():
     for words in ("mAP 100.00", "P@1 100.00", "2 bits", "equal class labels", "top 5", "ties in database order"):
         assert words in text
     plain = scores.as_dict()
-    assert plain["protocol"] == {"ap": "all", "cutoff": 5, "ties": "index", "radii": (1,)}
+    assert plain["protocol"] == {"ap": "all", "cutoff": 5, "ties": "index", "radii": (1,), "distance": "hamming"}
     assert Protocol(**plain["protocol"]) == scores.protocol
 
 
@@ -239,3 +350,6 @@ def test_evaluate_refuses_what_does_not_fit():
         evaluate(q, d[:0], good, n_bits=8)
     with pytest.raises(ValueError, match="n_jobs must be at least 1"):
         evaluate(q, d, good, n_bits=8, n_jobs=0)
+    long = np.zeros((3, 257), dtype=np.uint8)
+    with pytest.raises(ValueError, match="'spherical' ranks codes of at most 2,048 bits; got 2,056"):
+        evaluate(long[:2], long, good, n_bits=2056, protocol=Protocol(distance="spherical"))

@@ -6,8 +6,8 @@ from hashlearn.evaluation import SETTINGS, Protocol, setting
 
 
 def test_every_field_has_a_default_and_the_choices_survive_json():
-    assert Protocol() == Protocol(ap="all", cutoff=None, ties="expected", radii=(2, 3, 4))
-    protocol = Protocol(ap="trapezoid", cutoff=10, ties="index", radii=(1,))
+    assert Protocol() == Protocol(ap="all", cutoff=None, ties="expected", radii=(2, 3, 4), distance="hamming")
+    protocol = Protocol(ap="trapezoid", cutoff=10, ties="index", radii=(1,), distance="spherical")
     assert Protocol(**json.loads(json.dumps(protocol.as_dict()))) == protocol
 
 
@@ -16,6 +16,7 @@ def test_every_field_has_a_default_and_the_choices_survive_json():
     [
         ({"ap": "mean"}, "ap must be one of all, retrieved, trapezoid; got 'mean'"),
         ({"ties": "random"}, "ties must be one of index, expected; got 'random'"),
+        ({"distance": "euclidean"}, "distance must be one of hamming, spherical; got 'euclidean'"),
         ({"cutoff": 0}, "cutoff must be a whole number of at least 1"),
         ({"cutoff": 1.5}, "cutoff must be a whole number of at least 1"),
         ({"cutoff": True}, "cutoff must be a whole number of at least 1"),
@@ -52,6 +53,8 @@ def test_each_choice_shows_in_the_text():
             Protocol(ap="trapezoid"),
             Protocol(cutoff=9),
             Protocol(ties="index"),
+            Protocol(distance="spherical"),
         )
     }
-    assert len(texts) == 5
+    assert len(texts) == 6
+    assert "ranked by spherical Hamming distance" in str(Protocol(distance="spherical"))

@@ -1,12 +1,27 @@
 """Average precision and precision@r the slow way: sort every database item for every query, walk down the list."""
 
+from fractions import Fraction
 from itertools import pairwise, permutations
+from math import inf
 
 import numpy as np
 
 
 def distances(query_bits, database_bits):
     return [int((np.asarray(query_bits) != np.asarray(item)).sum()) for item in database_bits]
+
+
+def spherical_distances(query_bits, database_bits):
+    """|a xor b| / |a and b| as exact fractions; 0 / 0 (two codes without a 1) is 0, x / 0 infinite."""
+
+    def distance(a, b):
+        differing = sum(int(x) != int(y) for x, y in zip(a, b, strict=True))
+        common = sum(int(x) == int(y) == 1 for x, y in zip(a, b, strict=True))
+        if common == 0:
+            return inf if differing else Fraction(0)
+        return Fraction(differing, common)
+
+    return [distance(query_bits, item) for item in database_bits]
 
 
 def average_precision(relevance, n_relevant, rule, cutoff=None):

@@ -2,7 +2,8 @@
 
 A ranking by Hamming distance has at most L + 1 distinct keys, so a query's histogram of distances says where each
 group of tied items begins. With the distances of the relevant items, everything else is arithmetic on L + 1 numbers;
-only ties in index order need the items in order, and mostly only up to the last one that can count.
+only ties in index order need the items in order, and mostly only up to the last one that can count. Spherical Hamming
+distances are replaced by their ranks among all that codes of L bits can have, about 0.3 L²; the rest is the same.
 
 Symbols, for one query and one group of tied items (a distance d):
 
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hashlearn.codes import check_codes, code_words, distance_type, distances_into
+from hashlearn.codes import check_codes, code_words, distance_type, distances_into, ones_of, spherical_ranks
 from hashlearn.evaluation.protocol import Protocol
 from hashlearn.evaluation.truth import Truth
 from hashlearn.progress import progress_bar
@@ -33,6 +34,10 @@ __all__ = ["Scores", "evaluate"]
 
 # Distances that one worker holds at a time (queries × database).
 _BLOCK_DISTANCES = 1 << 22
+# Distances whose ranks are looked up at a time: what is made on the way stays in cache.
+_BLOCK_RANKS = 1 << 16
+# Longest code that is ranked by spherical distance: a histogram of its 1.3 million distinct ones takes 10 MiB.
+_MOST_SPHERICAL_BITS = 2048
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ def evaluate(
     n_jobs: int | None = None,
     show_progress: bool | None = None,
 ) -> Scores:
-    """Rank the database for each query by Hamming distance and judge the ranking against ``truth``.
+    """Rank the database for each query by the protocol's distance and judge the ranking against ``truth``.
 
     Codes are packed (see :mod:`hashlearn.codes`). ``protocol=None``: ``Protocol()``. ``n_jobs=None``: a thread for
     each core that this process may use.
@@ -106,12 +111,17 @@ def evaluate(
         wanted = truth.n_database or f"at least {truth.min_database}"
         raise ValueError(f"truth is for a database of {wanted} items; got database_codes of {len(database)}.")
 
+    if protocol.distance == "spherical" and n_bits > _MOST_SPHERICAL_BITS:
+        raise ValueError(f"distance 'spherical' ranks codes of at most {_MOST_SPHERICAL_BITS:,} bits; got {n_bits:,}.")
+
     jobs = cores() if n_jobs is None else n_jobs
     if jobs < 1:
         raise ValueError(f"n_jobs must be at least 1, or None; got {n_jobs}.")
-    rows = max(1, min(-(-len(queries) // jobs), _BLOCK_DISTANCES // len(database)))
-    starts = range(0, len(queries), rows)
     judge = _Judge(code_words(queries), code_words(database), truth, n_bits, protocol)
+    # A distance takes a byte or a few, a bin of a query's histogram 8.
+    width = max(len(database), 8 * judge.n_distances)
+    rows = max(1, min(-(-len(queries) // jobs), _BLOCK_DISTANCES // width))
+    starts = range(0, len(queries), rows)
     with (
         progress_bar("evaluate", len(queries), unit="queries", show=show_progress) as advance,
         ThreadPoolExecutor(jobs) as pool,
@@ -140,6 +150,29 @@ def evaluate(
     )
 
 
+class _Spherical:
+    """Ranks of spherical Hamming distances, made from plain ones: |a| + |b| = |a ⊕ b| + 2 |a ∧ b|."""
+
+    def __init__(self, query_words: NDArray[Any], database_words: NDArray[Any], n_bits: int) -> None:
+        table, self.n_distances = spherical_ranks(n_bits)
+        self.width = table.shape[1]
+        self.table = table.ravel()
+        self.query_ones, self.database_ones = ones_of(query_words), ones_of(database_words)
+
+    def __call__(self, block: range, D: NDArray[Any]) -> NDArray[Any]:
+        """The ranks (b, n_database) that belong to the Hamming distances ``D`` of a range of queries."""
+        ranks = np.empty(D.shape, dtype=self.table.dtype)
+        for i, query in enumerate(block):
+            for start in range(0, D.shape[1], _BLOCK_RANKS):
+                items = slice(start, start + _BLOCK_RANKS)
+                place = D[i, items].astype(np.intp)
+                place *= self.width
+                place += self.database_ones[items]
+                place += self.query_ones[query]
+                np.take(self.table, place, out=ranks[i, items], mode="clip")
+        return ranks
+
+
 class _Judge:
     """Scores of a range of queries; holds what all ranges share, changes nothing, so threads may call it."""
 
@@ -159,6 +192,9 @@ class _Judge:
         self.n_database = database_words.shape[1]
         self.cutoff = min(protocol.cutoff or self.n_database, self.n_database)
         self.radii = [min(radius, n_bits) for radius in protocol.radii]
+        self.spherical = _Spherical(query_words, database_words, n_bits) if protocol.distance == "spherical" else None
+        # Distances are whole numbers below this.
+        self.n_distances = n_bits + 1 if self.spherical is None else self.spherical.n_distances
         self.count = np.arange(1.0, self.cutoff + 1)
         self.reciprocal = 1 / self.count
         # harmonic[k] = 1 + 1/2 + … + 1/k
@@ -169,11 +205,22 @@ class _Judge:
         D = np.empty((len(block), self.n_database), dtype=distance_type(self.n_bits))
         distances_into(self.query_words[:, block.start : block.stop], self.database_words, D)
         relevant = [self.truth.relevant(query) for query in block]
-        ap, hits, inside = self._by_index(D, relevant) if self.protocol.ties == "index" else self._expected(D, relevant)
+        judged = self._by_index if self.protocol.ties == "index" else self._expected
+        if self.spherical is None:
+            ap, hits, inside = judged(D, relevant, self.radii)
+        else:
+            ap, _, _ = judged(self.spherical(block, D), relevant, [])
+            hits, inside = self._within(D, relevant)
         return ap, hits / np.maximum(inside, 1), np.array([len(ids) for ids in relevant])
 
+    def _within(self, D: NDArray[Any], relevant: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Relevant and all items within each radius, (b, radii), for Hamming distances that do not rank."""
+        inside = np.array([[np.count_nonzero(d <= r) for r in self.radii] for d in D])
+        of_relevant = [d[ids] for d, ids in zip(D, relevant, strict=True)]
+        return np.array([[np.count_nonzero(d <= r) for r in self.radii] for d in of_relevant]), inside
+
     def _by_index(
-        self, D: NDArray[Any], relevant: list[NDArray[Any]]
+        self, D: NDArray[Any], relevant: list[NDArray[Any]], radii: list[int]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
         """AP (b,) in the order of (distance, index); relevant and all items within each radius, (b, radii).
 
@@ -189,7 +236,7 @@ class _Judge:
         hit = np.ones(n + n // 8 + 1, dtype=np.bool_)
         distances = np.empty(n, dtype=np.int64)
         ap = np.zeros(len(D))
-        hits = np.zeros((len(D), len(self.radii)), dtype=np.int64)
+        hits = np.zeros((len(D), len(radii)), dtype=np.int64)
         inside = np.ones_like(hits)  # of no use where nothing is hit
         marked = np.empty(0, dtype=np.intp)
         # Queries that share a list of relevant items, as those of a class do, one after the other: marked once.
@@ -206,13 +253,13 @@ class _Judge:
             if many or (whole and 2 * np.count_nonzero(d <= int(nearest.max())) > n):
                 # A counting sort, which keeps the order of equal distances; it lets other threads run meanwhile.
                 np.copyto(distances, d)
-                ends, order = faiss.bucket_sort(distances, self.n_bits + 1)
+                ends, order = faiss.bucket_sort(distances, self.n_distances)
                 found = np.take(marks, order, out=hit[:n], mode="clip")
                 ranks = np.flatnonzero(hit)[: len(ids)] if many else np.flatnonzero(found)
-                inside[i] = [ends[radius + 1] for radius in self.radii]
+                inside[i] = [ends[radius + 1] for radius in radii]
                 hits[i] = np.searchsorted(ranks, inside[i])
             else:
-                for j, radius in enumerate(self.radii):
+                for j, radius in enumerate(radii):
                     # (Plain ints: a NumPy scalar would widen the distances before they are compared.)
                     hits[i, j] = np.count_nonzero(nearest <= radius)
                     inside[i, j] = np.count_nonzero(d <= radius) if hits[i, j] else 1
@@ -241,16 +288,16 @@ class _Judge:
         return gained / n_relevant
 
     def _expected(
-        self, D: NDArray[Any], relevant: list[NDArray[Any]]
+        self, D: NDArray[Any], relevant: list[NDArray[Any]], radii: list[int]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
         """AP (b,) in expectation over the orders of ties; relevant and all items within each radius, (b, radii)."""
-        L = self.n_bits
-        n = np.array([np.bincount(d, minlength=L + 1) for d in D])
-        r = np.array([np.bincount(d[ids], minlength=L + 1) for d, ids in zip(D, relevant, strict=True)])
-        return self._expected_ap(n, r), np.cumsum(r, axis=1)[:, self.radii], np.cumsum(n, axis=1)[:, self.radii]
+        bins = self.n_distances
+        n = np.array([np.bincount(d, minlength=bins) for d in D])
+        r = np.array([np.bincount(d[ids], minlength=bins) for d, ids in zip(D, relevant, strict=True)])
+        return self._expected_ap(n, r), np.cumsum(r, axis=1)[:, radii], np.cumsum(n, axis=1)[:, radii]
 
     def _expected_ap(self, n: NDArray[np.int64], r: NDArray[np.int64]) -> NDArray[np.float64]:
-        """AP (b,) in expectation over the orders of tied items; n, r are (b, L + 1)."""
+        """AP (b,) in expectation over the orders of tied items; n, r are (b, distances)."""
         N = np.cumsum(n, axis=1) - n
         R = np.cumsum(r, axis=1) - r
         t = np.clip(self.cutoff - N, 0, n)

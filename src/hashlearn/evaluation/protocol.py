@@ -1,7 +1,8 @@
 """How a ranking by code is judged: choices that change the number, each with a name and a default.
 
-Two published mAP values can be compared only if the ground truth, the AP rule, the cut-off and the order of ties are
-the same. The truth is its own object (:mod:`hashlearn.evaluation.truth`); the other choices are a :class:`Protocol`.
+Two published mAP values can be compared only if the ground truth, the AP rule, the cut-off, the order of ties and the
+distance are the same. The truth is its own object (:mod:`hashlearn.evaluation.truth`); the other choices are a
+:class:`Protocol`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ __all__ = ["SETTINGS", "Protocol", "Setting"]
 
 ApRule = Literal["all", "retrieved", "trapezoid"]
 TieRule = Literal["index", "expected"]
+Distance = Literal["hamming", "spherical"]
 
 _AP_WORDS = {
     "all": "precision at each relevant rank, summed / all relevant items",
@@ -21,6 +23,8 @@ _AP_WORDS = {
     "trapezoid": "trapezoid rule over the precision-recall steps / all relevant items",
 }
 _TIE_WORDS = {"index": "ties in database order", "expected": "ties by expectation over all their orders"}
+# The usual distance goes without saying.
+_DISTANCE_WORDS = {"hamming": "", "spherical": "ranked by spherical Hamming distance; "}
 
 
 def _whole(value: Any) -> int | None:
@@ -47,7 +51,11 @@ class Protocol:
         expectation over all orders of the tied items, so that it does not depend on the database's order.
     radii
         Hamming radii r of precision@r: per query, the share of relevant items among those at distance ≤ r (the
-        cut-off does not apply); a query with an empty ball counts 0.
+        cut-off does not apply); a query with an empty ball counts 0. Always by plain Hamming distance.
+    distance
+        What ranks the database. ``"hamming"``: the number of differing bits. ``"spherical"``: the spherical Hamming
+        distance |a ⊕ b| / |a ∧ b|, differing bits over common 1 bits, for codes of spheres (SPH); infinite without
+        common 1 bits, but 0 between two codes that have no 1 bit at all.
 
     A query without any relevant item has AP 0 and stays in the mean.
     """
@@ -56,12 +64,15 @@ class Protocol:
     cutoff: int | None = None
     ties: TieRule = "expected"
     radii: tuple[int, ...] = (2, 3, 4)
+    distance: Distance = "hamming"
 
     def __post_init__(self) -> None:
         if self.ap not in _AP_WORDS:
             raise ValueError(f"ap must be one of {', '.join(_AP_WORDS)}; got {self.ap!r}.")
         if self.ties not in _TIE_WORDS:
             raise ValueError(f"ties must be one of {', '.join(_TIE_WORDS)}; got {self.ties!r}.")
+        if self.distance not in _DISTANCE_WORDS:
+            raise ValueError(f"distance must be one of {', '.join(_DISTANCE_WORDS)}; got {self.distance!r}.")
         # A list, as JSON gives it, and NumPy's integers are fine; they are kept as plain values.
         cutoff = None if self.cutoff is None else _whole(self.cutoff)
         if self.cutoff is not None and (cutoff is None or cutoff < 1):
@@ -74,7 +85,8 @@ class Protocol:
 
     def __str__(self) -> str:
         cut = "whole ranking" if self.cutoff is None else f"top {self.cutoff:,}"
-        return f"AP: {_AP_WORDS[self.ap]}; {cut}; {_TIE_WORDS[self.ties]}; precision@r: an empty ball counts 0"
+        ranked = _DISTANCE_WORDS[self.distance]
+        return f"{ranked}AP: {_AP_WORDS[self.ap]}; {cut}; {_TIE_WORDS[self.ties]}; precision@r: an empty ball counts 0"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; ``Protocol(**d)`` makes it again, also after a trip through JSON."""

@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +41,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     name: ClassVar[str]
     #: Whether ``fit`` needs labels.
     supervised: ClassVar[bool] = False
+    #: The distance that its codes are ranked by unless another is asked for (``Protocol.distance``).
+    distance: ClassVar[Literal["hamming", "spherical"]] = "hamming"
     #: Why a code can't have more bits than a vector has features, as a clause; empty if it can.
     _a_direction_a_bit: ClassVar[str] = ""
     #: Parameters of a training run that a model file does not keep; None in a loaded model.

@@ -1,0 +1,261 @@
+"""Spherical Hashing (SPH).
+
+J.-P. Heo, Y. Lee, J. He, S.-F. Chang and S.-E. Yoon, "Spherical hashing", CVPR 2012. A bit is a hypersphere,
+1 for what is inside. The spheres are to halve the data each, and any two of them to share a quarter of it:
+
+    o_k = m / 2,   o_ij = m / 4   for all i ≠ j.
+
+=======  ========  ==========================================================
+symbol   shape     meaning
+=======  ========  ==========================================================
+X        (m, D)    training data; its mean is taken off
+P        (L, D)    pivots, the centres of the spheres
+t        (L,)      radii
+G        (L, m)    ‖x − p_k‖² − ‖p_k‖² = ‖x‖² − 2 xᵀp_k
+τ        (L,)      t_k² − ‖p_k‖²: x is inside sphere k if G ≤ τ_k
+o        (L, L)    o_ij, the number of samples inside both sphere i and j
+=======  ========  ==========================================================
+
+Pivots that share too much repel each other, those that share too little attract each other:
+
+    f_{i←j} = ½ (o_ij − m/4) / (m/4) (p_i − p_j),   p_i ← p_i + (1/L) Σ_j f_{i←j};
+
+then each radius is set anew to halve the data, until the mean of |o_ij − m/4| and the standard deviation of o_ij are
+within tolerances. For a fixed pivot, samples are ordered by G as by their distance, so ‖p_k‖², whose digits would
+drown the others in G of a pivot that has moved far out, is never added. Cost: 2mDL + 2mL² + 2DL² an iteration.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from hashlearn.hashers._linear import centred
+from hashlearn.hashers._rows import Rows
+from hashlearn.hashers.base import Hasher, check_count, check_flag, check_weight, compute_type
+from hashlearn.progress import progress_bar
+from hashlearn.threads import ThreadMap, thread_map
+
+# A pivot starts as the mean of this many samples.
+_SAMPLES_OF_A_PIVOT = 5
+
+
+class SPH(Hasher):
+    """Spherical Hashing: bit k of x is 1 inside a sphere, ‖x − p_k‖ ≤ t_k, that holds half of the training data.
+
+    Its codes are meant to be ranked by spherical Hamming distance: ``Protocol(distance="spherical")``.
+
+    n_bits
+        Length of the code; any number of at least 1.
+    tol_mean, tol_std
+        Training ends when the mean of |o_ij − m/4| is at most ``tol_mean`` · m/4 and the standard deviation of o_ij at
+        most ``tol_std`` · m/4; the authors' 0.10 and 0.15.
+    max_iter
+        Most iterations; if the tolerances are not met by then, a ConvergenceWarning says so.
+    random_state
+        Seed of the first pivots: an int, a ``numpy.random.Generator``, or None for a fresh draw.
+    show_progress
+        A progress bar on a terminal: None, as the environment says; True or False, always or never.
+
+    Learned: ``mean_``; ``pivots_`` (n_bits, n_features), from the mean; ``thresholds_`` (t_k² − ‖p_k‖²); ``radii_``;
+    ``overlap_error_`` and ``overlap_std_`` (mean |o_ij − m/4| and standard deviation of o_ij, over m/4, after each
+    iteration), ``n_iter_``, ``converged_``.
+    """
+
+    name = "sph"
+    distance = "spherical"
+
+    mean_: NDArray[np.float64]
+    pivots_: NDArray[np.float64]
+    thresholds_: NDArray[np.float64]
+
+    def __init__(
+        self,
+        n_bits: int = 32,
+        *,
+        tol_mean: float = 0.10,
+        tol_std: float = 0.15,
+        max_iter: int = 200,
+        random_state: Any = None,
+        show_progress: bool | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.tol_mean = tol_mean
+        self.tol_std = tol_std
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.show_progress = show_progress
+
+    def _check_parameters(self, n_features: int) -> None:
+        super()._check_parameters(n_features)
+        check_weight("tol_mean", self.tol_mean)
+        check_weight("tol_std", self.tol_std)
+        check_count("max_iter", self.max_iter)
+        check_flag("show_progress", self.show_progress, None)
+
+    @property
+    def radii_(self) -> NDArray[np.float64]:
+        """The radii t_k (n_bits,)."""
+        squares = self.thresholds_ + np.square(self.pivots_).sum(axis=1)
+        return np.asarray(np.sqrt(np.maximum(squares, 0)))
+
+    def _fit(self, X: NDArray[Any], y: list[Hashable] | None) -> None:
+        _check_size(X)
+        self.mean_ = X.mean(axis=0, dtype=np.float64)
+        P = _first_pivots(X, self.mean_, self.n_bits_, np.random.default_rng(self.random_state))
+        with (
+            thread_map() as threads,
+            progress_bar("SPH", self.max_iter, unit="iterations", show=self.show_progress) as advance,
+        ):
+            spheres = _Spheres(X, self.mean_, self.n_bits_, threads)
+            tau, o = spheres(P)
+            errors: list[float] = []
+            deviations: list[float] = []
+            self.converged_, why = False, "max_iter"
+            while not self.converged_ and len(errors) < self.max_iter:
+                moved = P + _forces(P, o, len(X))
+                if np.square(moved).sum(axis=1).max() > spheres.limit**2:
+                    why = "a pivot left for infinity"
+                    break
+                still, P = np.array_equal(moved, P), moved
+                tau, o = spheres(P)
+                error, deviation = _overlap(o, len(X))
+                errors.append(error)
+                deviations.append(deviation)
+                self.converged_ = error <= self.tol_mean and deviation <= self.tol_std
+                advance(1)
+                if still:
+                    why = "no pivot moves any more"
+                    break
+        self.pivots_, self.thresholds_ = P, tau
+        self.overlap_error_, self.overlap_std_ = np.array(errors), np.array(deviations)
+        self.n_iter_ = len(errors)
+        if not self.converged_:
+            error, deviation = _overlap(o, len(X))
+            warnings.warn(
+                f"SPH has not settled: after {self.n_iter_} iterations ({why}) the overlaps of the spheres are off by "
+                f"{error:.2g} of a quarter of the data on average and vary by {deviation:.2g}; tol_mean is "
+                f"{self.tol_mean}, tol_std {self.tol_std}.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _project(self, X: NDArray[Any]) -> NDArray[Any]:
+        dtype = compute_type(X.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            V = centred(X, self.mean_)
+            # t_k² − ‖x − p_k‖²
+            H = self.thresholds_.astype(dtype) - _inner(V, self.pivots_, _squares(V))
+        H[~np.isfinite(H)] = np.finfo(dtype).min  # what has squares beyond the type is far outside of every sphere
+        return np.asarray(H)
+
+    def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
+        return {"mean_": (n_features,), "pivots_": (n_bits, n_features), "thresholds_": (n_bits,)}
+
+    def summary(self) -> dict[str, Any]:
+        if not hasattr(self, "converged_"):  # read from a file
+            return {}
+        return {"iterations": self.n_iter_, "converged": self.converged_}
+
+
+def _check_size(X: NDArray[Any]) -> None:
+    """Refuse values whose squares overflow, or vanish, in the type that is computed in."""
+    dtype, D = compute_type(X.dtype), X.shape[1]
+    largest = max(abs(float(X.max())), abs(float(X.min())))
+    if largest > _longest(dtype) / (2 * np.sqrt(D)):
+        raise ValueError(f"X has values whose squares are beyond {dtype.__name__}; divide it first.")
+
+
+def _longest(dtype: type[np.floating[Any]]) -> float:
+    """A length for vectors whose squared distances, and the sums on the way to them, the type holds with ease."""
+    return float(np.sqrt(np.finfo(dtype).max)) / 8
+
+
+def _first_pivots(X: NDArray[Any], mean: NDArray[np.float64], L: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Each pivot the mean of a few samples: fewer than there are, or all pivots would be one."""
+    m = len(X)
+    n = min(_SAMPLES_OF_A_PIVOT, -(-m // 2))
+    samples = (np.sort(rng.choice(m, n, replace=False)) for _ in range(L))
+    return np.array([X[rows].mean(axis=0, dtype=np.float64) for rows in samples]) - mean
+
+
+def _squares(V: NDArray[Any]) -> NDArray[Any]:
+    """‖x‖² of each row (rows,)."""
+    return np.asarray(np.square(V).sum(axis=1, dtype=np.float64).astype(V.dtype))
+
+
+def _inner(V: NDArray[Any], P: NDArray[np.float64], squares: NDArray[Any]) -> NDArray[Any]:
+    """Gᵀ (rows, L) of centred rows: ‖x‖² − 2 xᵀp_k."""
+    return np.asarray(squares[:, None] - V @ (2 * P.T).astype(V.dtype))
+
+
+class _Spheres:
+    """The training data, and what spheres around given pivots make of it."""
+
+    def __init__(self, X: NDArray[Any], mean: NDArray[np.float64], L: int, threads: ThreadMap) -> None:
+        m, D = X.shape
+        self._V = Rows(X, mean, 1.0, threads, beside=L + 1)
+        self._threads = threads
+        self._squares = np.empty(m, dtype=self._V.dtype)
+        self._G = np.empty((L, m), dtype=self._V.dtype)
+        self._V.map(self._square)
+        info = np.finfo(self._V.dtype)
+        total = self._squares.sum(dtype=np.float64)
+        if total < 1e3 * m * D * info.tiny and np.any(X[0] != X):
+            raise ValueError(f"X has values whose squares vanish in {self._V.dtype.__name__}; multiply it first.")
+        # Beyond the first of these the type can't tell a sphere from a plane, and a pivot never comes back.
+        self.limit = min(float(np.sqrt(self._squares.max())) / float(info.eps), _longest(self._V.dtype))
+
+    def _square(self, shard: list[slice]) -> None:
+        for block in shard:
+            self._squares[block] = _squares(self._V[block])
+
+    def __call__(self, P: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """τ (L,), which halves the data, and o (L, L) with it; o_kk is o_k."""
+        G, L = self._G, len(P)
+
+        def distances(shard: list[slice]) -> None:
+            for block in shard:
+                G[:, block] = _inner(self._V[block], P, self._squares[block]).T
+
+        self._V.map(distances)
+        tau = np.array(self._threads(_halving, G))
+
+        def shared(shard: list[slice]) -> NDArray[np.int64]:
+            result = np.zeros((L, L), dtype=np.int64)
+            for block in shard:
+                inside = (G[:, block] <= tau[:, None]).astype(np.float32)
+                result += (inside @ inside.T).astype(np.int64)  # exact: a block has fewer than 2²⁴ rows
+            return result
+
+        return tau.astype(np.float64), sum(self._V.map(shared), np.zeros((L, L), dtype=np.int64))
+
+
+def _halving(g: NDArray[Any]) -> Any:
+    """A threshold with half of the values g (m,) below it: half way between the two in the middle, m // 2 below.
+
+    So that rounding does not move a sample across. Where values are equal in the middle, those count as below.
+    """
+    half = len(g) // 2
+    below, above = np.partition(g, (half - 1, half))[half - 1 : half + 1]
+    middle = below + (above - below) / 2
+    return middle if middle < above else below
+
+
+def _forces(P: NDArray[np.float64], o: NDArray[np.int64], m: int) -> NDArray[np.float64]:
+    """f_i (L, D), the mean of the forces on each pivot."""
+    C = (o - m / 4) / (m / 4)
+    np.fill_diagonal(C, 0)
+    # Σ_j ½ c_ij (p_i − p_j)
+    return np.asarray((C.sum(axis=1)[:, None] * P - C @ P) / (2 * len(P)))
+
+
+def _overlap(o: NDArray[np.int64], m: int) -> tuple[float, float]:
+    """Mean of |o_ij − m/4| and standard deviation of o_ij over all pairs i < j, both over m/4; no pairs: 0."""
+    shares = o[np.triu_indices(len(o), 1)] / (m / 4)
+    return (float(np.abs(shares - 1).mean()), float(shares.std())) if shares.size else (0.0, 0.0)
