@@ -1,13 +1,18 @@
-"""A network on the test queries, once: the default, which the study of the training data chose, and its variants.
+"""Methods on the test queries, once: the default, which a study of the training data chose, and its variants.
 
     python benchmarks/quality.py udh-dnn [--only DATA ...] [--variants NAME ...] [--json docs/results/udh-dnn.json]
     python benchmarks/quality.py sdh-dnn [--only DATA ...] [--variants NAME ...] [--json docs/results/sdh-dnn.json]
+    python benchmarks/quality.py rivals [--only DATA ...] [--variants NAME ...] [--json docs/results/rivals.json]
 
 udh-dnn: data, lengths, seeds and protocols of baselines.py, whose LSH and ITQ stand beside; on sift-photos three seeds,
-and ITQ with them. sdh-dnn: mnist and cifar10, labels as truth, with ITQ beside it. The database is the training data,
-of which a model may have seen all or a part, with labels; so that overfitting shows, each is also judged on samples
-that it was trained on alone (map_seen) and on the test data alone (map_new). A run that the file holds already is not
-repeated, so that it can be stopped and taken up again.
+and ITQ with them. rivals: likewise, the other unsupervised methods; one run where nothing is drawn and the data are the
+same; SPH is judged by spherical Hamming distance too (map_spherical).
+
+sdh-dnn: mnist and cifar10, labels as truth, with ITQ beside it. The database is the training data, of which a model may
+have seen all or a part, with labels; so that overfitting shows, each is also judged on samples that it was trained on
+alone (map_seen) and on the test data alone (map_new).
+
+A run that the file holds already is not repeated, so that it can be stopped and taken up again.
 """
 
 from __future__ import annotations
@@ -51,7 +56,16 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "all data, 400": {"samples_per_class": None, "lbfgs_iter": 400},
     },
     "itq": {"itq": {}},
+    "sh": {"sh": {}},
+    "sph": {"sph": {}},
+    "kmh": {"kmh": {}, "kmh, 8 bits a subspace": {"bits_per_subspace": 8}},
+    "ba": {"ba": {}, "ba, from itq": {"init": "itq"}},
+    "dh": {"dh": {}},
 }
+# The methods that stand in one file.
+KINDS = {"udh-dnn": ("udh-dnn", "itq"), "sdh-dnn": ("sdh-dnn", "itq"), "rivals": ("sh", "sph", "kmh", "ba", "dh")}
+# Variants of a method that draws something otherwise.
+NOTHING_DRAWN = ("ba",)
 # A validation looks for as large a share of 50,000 samples as the truth is of the database: 10,000 of a million.
 NEIGHBOURS = {"sift-photos": {"validation_neighbours": 500}}
 # What is run on each data set unless it is said.
@@ -66,6 +80,12 @@ PLANS: dict[str, dict[str, tuple[str, ...]]] = {
         "cifar10": ("itq", "default", "400", "all data", "all data, 400"),
         "mnist": ("itq", "default", "all data"),
     },
+    "rivals": {
+        "cifar10": ("sh", "sph", "kmh", "kmh, 8 bits a subspace", "dh", "ba", "ba, from itq"),
+        "mnist": ("sh", "sph", "kmh", "kmh, 8 bits a subspace", "dh", "ba", "ba, from itq"),
+        "cifar10-dh": ("sh", "sph", "kmh", "kmh, 8 bits a subspace", "dh", "ba", "ba, from itq"),
+        "sift-photos": ("sh", "sph", "kmh", "kmh, 8 bits a subspace", "dh", "ba", "ba, from itq"),
+    },
 }
 
 
@@ -79,9 +99,18 @@ def parameters_of(hasher: Any) -> dict[str, Any]:
     return {name: value for name, value in hasher.get_params().items() if name not in left_out}
 
 
+def is_supervised(method: str) -> bool:
+    return any(METHODS[kind].supervised for kind in KINDS[method])
+
+
 def setting_of(method: str, name: str) -> Setting:
     """The paper's; a supervised method is judged by labels."""
-    return setting(f"{name}-labels" if METHODS[method].supervised else name)
+    return setting(f"{name}-labels" if is_supervised(method) else name)
+
+
+def is_drawn(hasher: Any, variant: str, name: str) -> bool:
+    """Whether another seed may give another result."""
+    return name == "cifar10-dh" or (hasher.draws() and variant not in NOTHING_DRAWN)
 
 
 def of_seen(hasher: Any, dataset: Dataset) -> Dataset:
@@ -111,6 +140,9 @@ def judged(hasher: Any, dataset: Dataset, how: Setting, truth: Truth, *, supervi
     if supervised:
         values["map_seen"] = judge(hasher, of_seen(hasher, dataset), how).map
         values["map_new"] = judge(hasher, of_new(dataset), how).map
+    if hasher.distance != how.protocol.distance:
+        own = replace(how, protocol=replace(how.protocol, distance=hasher.distance))
+        values[f"map_{hasher.distance}"] = judge(hasher, dataset, own, truth=truth).map
     values |= {f"p@{r}": p for r, p in scores.precision_at_radius.items()}
     return {key: round(100 * value, 4) for key, value in values.items()}
 
@@ -120,7 +152,7 @@ def run_all(method: str, name: str, variants: Sequence[str], runs: list[dict[str
     how = setting_of(method, name)
     hashers = {
         variant: METHODS[kind](**VARIANTS[kind][variant], **(NEIGHBOURS.get(name, {}) if kind == "udh-dnn" else {}))
-        for kind in (method, "itq")
+        for kind in KINDS[method]
         for variant in variants
         if variant in VARIANTS[kind]
     }
@@ -130,7 +162,8 @@ def run_all(method: str, name: str, variants: Sequence[str], runs: list[dict[str
             raise SystemExit(f"the file holds a run with other parameters: {run}")
     done = {key_of(run) for run in runs}
     for seed, dataset in baselines.repetitions(name, max(n, 3)):
-        wanted = [(v, b) for v in variants for b in lengths if (name, v, b, seed) not in done]
+        drawn = [v for v in variants if seed == 0 or is_drawn(hashers[v], v, name)]
+        wanted = [(v, b) for v in drawn for b in lengths if (name, v, b, seed) not in done]
         if not wanted:
             continue
         truth = dataset_truth(dataset, how)
@@ -138,17 +171,22 @@ def run_all(method: str, name: str, variants: Sequence[str], runs: list[dict[str
             start = time.perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                hasher = clone(hashers[variant]).set_params(n_bits=n_bits, random_state=seed)
+                hasher = clone(hashers[variant]).set_params(n_bits=n_bits)
+                if hasher.draws():
+                    hasher.set_params(random_state=seed)
                 hasher.fit(dataset.train, dataset.train_labels)
             seconds = time.perf_counter() - start
             run = {"dataset": name, "variant": variant, "n_bits": n_bits, "seed": seed}
-            run |= judged(hasher, dataset, how, truth, supervised=METHODS[method].supervised)
-            run |= {"seconds": round(seconds, 1), "iterations": hasher.n_iter_}
-            if hasattr(hasher, "history_"):
+            run |= judged(hasher, dataset, how, truth, supervised=is_supervised(method))
+            run |= {"seconds": round(seconds, 1)}
+            if hasattr(hasher, "n_iter_"):
+                run |= {"iterations": hasher.n_iter_}
+            if hasattr(hasher, "best_iter_"):
                 last = hasher.history_[hasher.best_iter_]
                 run |= {"kept": hasher.best_iter_, "objective": round(last["objective"], 5)}
                 run |= {key: round(getattr(hasher, key), 3) for key in FLOORS if hasattr(hasher, key)}
                 run |= {key: round(last[key], 3) for key in ("pairs", "pairs_of_codes") if key in last}
+            if hasattr(hasher, "converged_"):
                 run |= {"converged": bool(hasher.converged_)}
             run |= {"truth": truth.description, "protocol": str(how.protocol), "parameters": parameters_of(hasher)}
             print(", ".join(f"{key} {value}" for key, value in run.items() if key not in TEXTS), flush=True)
@@ -185,7 +223,7 @@ def main() -> None:
     plans = PLANS[options.method]
     for what, given, known in (
         ("data sets", options.only, plans),
-        ("variants", options.variants, {**VARIANTS[options.method], **VARIANTS["itq"]}),
+        ("variants", options.variants, [v for kind in KINDS[options.method] for v in VARIANTS[kind]]),
     ):
         if not set(known).issuperset(given or ()):
             parser.error(f"the {what} of {options.method} are {', '.join(known)}.")

@@ -16,7 +16,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
-PAGES = ("README.md", "docs/methods/udh-dnn.md", "docs/methods/sdh-dnn.md")
+RIVALS_PAGES = tuple(f"docs/methods/{name}.md" for name in ("sh", "sph", "kmh", "ba", "dh"))
+PAGES = ("README.md", "docs/methods/udh-dnn.md", "docs/methods/sdh-dnn.md", "docs/unsupervised.md", *RIVALS_PAGES)
 LENGTHS = (8, 16, 32, 64)
 # What a table is made of: files, and what the methods or variants in each are called, in the order of the lines.
 Sources = dict[str, dict[str, str]]
@@ -31,6 +32,19 @@ BY_NEIGHBOURS: Sources = {
         "unscaled, first": "UDH-DNN, unscaled, first choice",
     },
 }
+RIVALS: Sources = {
+    "rivals": {
+        "sh": "SH",
+        "sph": "SPH",
+        "sph, spherical": "SPH, by its own distance",
+        "kmh": "KMH",
+        "kmh, 8 bits a subspace": "KMH, 8 bits a subspace",
+        "ba": "BA",
+        "ba, from itq": "BA, from ITQ",
+        "dh": "DH",
+    },
+}
+UNSUPERVISED: Sources = {"baselines": BY_NEIGHBOURS["baselines"], **RIVALS, "udh-dnn": BY_NEIGHBOURS["udh-dnn"]}
 BY_LABELS: Sources = {
     "sdh-dnn": {
         "itq": "ITQ",
@@ -46,7 +60,18 @@ Row = dict[str, Any]
 
 def rows_of(name: str) -> list[Row]:
     path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text())["rows"]
+    rows: list[Row] = json.loads(path.read_text())["rows"]
+    return rows + [spherical(row) for row in rows if "map_spherical" in row]
+
+
+def spherical(row: Row) -> Row:
+    """The same codes, ranked by spherical Hamming distance; within a Hamming radius they are the same."""
+    names = {"map_spherical": "map", "map_spherical_std": "map_std"}
+    left = ("dataset", "n_bits", "repetitions")
+    return {name: row[name] for name in left} | {
+        "variant": f"{row['variant']}, spherical",
+        **{to: row[name] for name, to in names.items()},
+    }
 
 
 def table(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:
@@ -95,6 +120,53 @@ def quality(
     return table(["data", "method", "runs", *titles], lines)
 
 
+def measured(variants: dict[str, str]) -> str:
+    """All that was measured of one of the rivals: a line for each data set, variant and length."""
+    lines = []
+    rows = rows_of("rivals")
+    for dataset in _ALL:
+        for variant, label in variants.items():
+            for row in sorted((r for r in rows if r["dataset"] == dataset), key=lambda row: row["n_bits"]):
+                if row["variant"] != variant:
+                    continue
+                expected = row.get("map_expected_ties")
+                within = ", ".join(f"P@{r} {row[f'p@{r}']:.2f}" for r in (2, 3, 4) if f"p@{r}" in row)
+                lines.append(
+                    [
+                        f"`{dataset}`",
+                        label,
+                        str(row["n_bits"]),
+                        str(row["repetitions"]),
+                        cell(row, "map", spread=True) + ("" if expected is None else f" ({expected:.2f})"),
+                        within,
+                        f"{row['seconds']:.1f}" if "seconds" in row else "",
+                    ]
+                )
+    return table(["data", "method", "bits", "runs", "mAP", "precision within the radius", "seconds"], lines)
+
+
+def _measured(method: str) -> Callable[[], str]:
+    labels = {variant: label for variant, label in RIVALS["rivals"].items() if variant.split(",")[0] == method}
+    return lambda: measured(labels)
+
+
+def costs() -> str:
+    """Time and memory of each method."""
+    head = ["method", "bits", "fit, seconds", "iterations", "peak memory, GB", "encode, µs a vector"]
+    lines = [
+        [
+            row["method"].upper(),
+            str(row["n_bits"]),
+            f"{row['fit_seconds']:.1f}",
+            str(row["iterations"] or ""),
+            f"{row['peak_gigabytes']:.2f}",
+            f"{row['encode_microseconds']:.1f}",
+        ]
+        for row in rows_of("methods")
+    ]
+    return table(head, lines)
+
+
 def study(method: str) -> str:
     """Every run of the study of a method."""
 
@@ -140,7 +212,16 @@ _ALL = ("mnist", "cifar10", "cifar10-dh", "sift-photos")
 _IMAGES = ("mnist", "cifar10")
 _NEAR = ("p@3", "p@4")
 TABLES: dict[str, Callable[[], str]] = {
-    "results": lambda: quality(BY_NEIGHBOURS, _ALL[:3], _keys("map"), spread=True, without=("unscaled, first",)),
+    "results": lambda: quality(UNSUPERVISED, _ALL, _keys("map"), spread=True, without=("unscaled, first",)),
+    "unsupervised-map": lambda: quality(UNSUPERVISED, _ALL, _keys("map"), spread=True),
+    "unsupervised-precision": lambda: quality(
+        UNSUPERVISED, ("mnist", "cifar10", "sift-photos"), _keys(*_NEAR, lengths=(16, 32, 64)), spread=False
+    ),
+    "unsupervised-precision-dh": lambda: quality(
+        UNSUPERVISED, ("cifar10-dh",), _keys("p@2", lengths=(16, 32, 64)), spread=True
+    ),
+    "methods": costs,
+    **{f"{method}-measured": _measured(method) for method in ("sh", "sph", "kmh", "ba", "dh")},
     "udh-dnn-map": lambda: quality(BY_NEIGHBOURS, _ALL, _keys("map"), spread=True),
     "udh-dnn-precision": lambda: quality(BY_NEIGHBOURS, _IMAGES, _keys(*_NEAR, lengths=(16, 32, 64)), spread=False),
     "udh-dnn-precision-dh": lambda: quality(
