@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hashlearn.hashers import ITQ, LSH, METHODS, SDHDNN, SH, UDHDNN, Hasher
+    from hashlearn.hashers import ITQ, KMH, LSH, METHODS, SDHDNN, SH, UDHDNN, Hasher
 
     load = Hasher.load
 
-_HASHERS = ("ITQ", "LSH", "METHODS", "SDHDNN", "SH", "UDHDNN", "Hasher")
+_HASHERS = ("ITQ", "KMH", "LSH", "METHODS", "SDHDNN", "SH", "UDHDNN", "Hasher")
 _MODULES = ("codes", "datasets", "errors", "evaluation", "experiments", "features", "hashers", "vectors")
 
-__all__ = ["ITQ", "LSH", "METHODS", "SDHDNN", "SH", "UDHDNN", "Hasher", "load"]
+__all__ = ["ITQ", "KMH", "LSH", "METHODS", "SDHDNN", "SH", "UDHDNN", "Hasher", "load"]
 
 
 def __getattr__(name: str) -> Any:

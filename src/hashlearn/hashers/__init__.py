@@ -2,12 +2,13 @@
 
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.itq import ITQ
+from hashlearn.hashers.kmh import KMH
 from hashlearn.hashers.lsh import LSH
 from hashlearn.hashers.sdh_dnn import SDHDNN
 from hashlearn.hashers.sh import SH
 from hashlearn.hashers.udh_dnn import UDHDNN
 
 #: Every method by its name. A class listed here is on the command line and in the contract tests.
-METHODS: dict[str, type[Hasher]] = {method.name: method for method in (LSH, ITQ, SH, UDHDNN, SDHDNN)}
+METHODS: dict[str, type[Hasher]] = {method.name: method for method in (LSH, ITQ, SH, KMH, UDHDNN, SDHDNN)}
 
-__all__ = ["ITQ", "LSH", "METHODS", "SDHDNN", "SH", "UDHDNN", "Hasher"]
+__all__ = ["ITQ", "KMH", "LSH", "METHODS", "SDHDNN", "SH", "UDHDNN", "Hasher"]
