@@ -44,7 +44,7 @@ Array = NDArray[np.float64]
 
 # Sums over samples that are taken apart and added in order, so that the number of threads changes no digit.
 _PARTS = 16
-# Eigenvalues below this share of the largest count as this share: a product of eigenvalues must not be 0.
+# Eigenvalues below this share of the largest count as 0, and as this share where a product of them must not be 0.
 _LEAST_EIGENVALUE = 1e-10
 # A codeword is moved until a step is below this share of the cube's side, or this often.
 _STEP, _STEPS = 1e-4, 30
@@ -121,7 +121,10 @@ class KMH(Hasher):
             # All is computed in units of the data's standard deviation.
             self.scale_ = np.array(np.sqrt(np.trace(covariance)) or 1.0)
             R = principal_directions(covariance, D)
-            parts = _allocate(np.einsum("ij,ij->j", R, covariance @ R), M)
+            eigenvalues = np.einsum("ij,ij->j", R, covariance @ R)
+            # Along a direction without variance there is but rounding: left out, it can't make bits of it.
+            R[:, eigenvalues <= _LEAST_EIGENVALUE * eigenvalues.max()] = 0
+            parts = _allocate(eigenvalues, M)
             data = _projected(X, self.mean_, [R[:, part] / self.scale_ for part in parts], threads)
             del covariance
             found, errors = learn(data, b, self.affinity_weight, threads, self.max_iter, advance)
@@ -218,11 +221,11 @@ def learn(
         found = iter(threads(lambda item: item[0].assign(item[1]), work))
         for subspace in active:
             subspace.gather([next(found) for _ in subspace.parts])
+        active = [subspace for subspace in active if not subspace.settled]
         history.append(np.sum([subspace.errors() for subspace in subspaces], axis=0))
         if iteration == max_iter or not active:
             break
         threads(_Subspace.update, active)
-        active = [subspace for subspace in active if not subspace.settled]
         advance(1)
     return [subspace.C for subspace in subspaces], history
 
