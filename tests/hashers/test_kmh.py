@@ -120,6 +120,20 @@ def test_one_codewords_least_point_is_that_of_a_general_solver():
         assert F(found) == pytest.approx(best.fun, rel=1e-4)
 
 
+def test_no_step_of_one_codeword_raises_its_part(monkeypatch):
+    """Also where the long steps would."""
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        C, mu, c, w, h = (rng.random(shape) for shape in ((16, 3), 3, 3, 16, 16))
+        values = []
+        for n in range(25):
+            monkeypatch.setattr(kmh, "_STEPS", n)
+            found = kmh._lower(c, mu, C, 20 * w, 2 * h, 0.0)
+            values.append(((found - mu) ** 2).sum() + 20 * w @ (np.linalg.norm(found - C, axis=1) - 2 * h) ** 2)
+        assert (np.diff(values) <= 1e-12 * values[0]).all()
+        assert values[-1] < values[0]
+
+
 @pytest.mark.parametrize("weight", [0.0, 0.1, 10.0, 1e4])
 @pytest.mark.parametrize("b", [1, 4, 6])
 def test_no_step_raises_what_it_lowers(Y, b, weight):
@@ -180,6 +194,18 @@ def test_an_empty_cell_keeps_its_codeword(Y):
     assert (few.C[~empty] != before[~empty]).any(axis=1).all()
 
 
+def test_settled_is_when_neither_cells_nor_codewords_move(Y):
+    corners = np.repeat(np.arange(4)[:, None] >> np.arange(2)[::-1] & 1, 5, axis=0) - 0.5
+    subspace = assign(kmh._Subspace(corners, 2, 10.0))
+    subspace.update()
+    assert not subspace.settled  # the cells are new, though no codeword moved
+    assign(subspace).update()
+    assert subspace.settled
+    subspace = assign(kmh._Subspace(Y, 2, 10.0))
+    assign(subspace).update()
+    assert not subspace.settled  # the cells are the same, but the codewords moved
+
+
 def test_the_error_of_training_falls_and_it_settles(X):
     X = X[:800]
     hasher = KMH(8, max_iter=300).fit(X)
@@ -238,6 +264,8 @@ def test_contract_with_several_bits_a_subspace(X, n_bits, b, tmp_path, monkeypat
     index = np.square(V[:, None, None] - hasher.codewords_).sum(axis=3).argmin(axis=2)
     expected = (index[:, :, None] >> np.arange(b)[::-1] & 1).reshape(400, n_bits)
     assert (bits == expected).mean() > 0.999
+    small = KMH(np.uint8(n_bits), bits_per_subspace=np.uint8(b), max_iter=n_iter).fit(X)
+    np.testing.assert_array_equal(small.encode(X), packed)
     hasher.save(tmp_path / "model")
     loaded = hashlearn.load(tmp_path / "model")
     assert loaded.get_params() == hasher.get_params()

@@ -24,7 +24,7 @@ codeword in turn moves, the others held, to lower its part of E, which can't rai
 
     ‖c − μ_j‖² + 2λ Σ_{i≠j} p_i (‖c − c_i‖ − s √h(i, j))²    (times p_j),
 
-knows the samples by n and μ alone. Cost: 2mD² for R, 2mD² for Y, 2mDk an iteration for the cells, ~30 k² D for C.
+knows the samples by n and μ alone. Cost: 2mD² for R, 2mD² for Y, 2mDk an iteration for the cells, at most 120k²D for C.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class KMH(Hasher):
         check_flag("show_progress", self.show_progress, None)
 
     def _fit(self, X: NDArray[Any], y: list[Hashable] | None) -> None:
-        b, D = self.bits_per_subspace, X.shape[1]
+        b, D = int(self.bits_per_subspace), X.shape[1]
         M, k = self.n_bits_ // b, 1 << b
         with (
             thread_map() as threads,
@@ -159,7 +159,7 @@ class KMH(Hasher):
         return int(M * k)
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
-        b = self.bits_per_subspace
+        b = int(self.bits_per_subspace)
         return {"mean_": (n_features,), "codewords_": (n_bits // b, 1 << b, n_features), "scale_": ()}
 
     def _check_unchanged(self) -> None:
