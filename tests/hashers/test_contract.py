@@ -27,6 +27,7 @@ every_method_that_draws = pytest.mark.parametrize("name", [name for name in METH
 # Methods that train for long: the contract holds for short training too, which warns that it has not settled.
 SHORT = {name: {"max_iter": 2, "lbfgs_iter": 10} for name in ("udh-dnn", "sdh-dnn")}
 SHORT["ba"] = {"init": "itq", "max_iter": 3}
+SHORT["kmh"] = {"bits_per_subspace": 1}  # not short: of every length (its own tests take 4 and 8)
 pytestmark = pytest.mark.filterwarnings("ignore:.*has not settled:sklearn.exceptions.ConvergenceWarning")
 
 

@@ -1,0 +1,397 @@
+"""K-means Hashing (KMH).
+
+K. He, F. Wen and J. Sun, "K-means hashing: an affinity-preserving quantization method for learning binary compact
+codes", CVPR 2013. The space is cut into M = L / b subspaces, as in product quantization; in each, k-means with k = 2^b
+codewords, whose index is a vector's b bits, such that Hamming distances h of indices tell the codewords' distances:
+
+    E = E_quan + λ E_aff,    E_quan = (1/m) Σ_x ‖x − c_{i(x)}‖²,    E_aff = Σ_{i,j} w_ij (‖c_i − c_j‖ − s √h(i, j))².
+
+=======  =============  ========================================================================
+symbol   shape          meaning
+=======  =============  ========================================================================
+X        (m, D)         training data; its mean is taken off
+R        (D, D)         principal directions of X, in the order of the subspaces they are given to
+Y        (m, d)         X in one subspace, d = D / M or one more
+C        (k, d)         codewords c_0, …, c_{k−1} of one subspace
+n, μ     (k,), (k, d)   samples of each cell (those whose nearest codeword it is), and their mean
+p        (k,)           n / m;  w_ij = p_i p_j
+s                       side of the cube that the codewords start as; stays as it is
+=======  =============  ========================================================================
+
+The codewords start as the corners of a cube along the b leading directions of the subspace, where E_aff = 0. Then, in
+turn: every sample goes to its nearest codeword, which can't raise E_quan (though w, and so E_aff, changes); every
+codeword in turn moves, the others held, to lower its part of E, which can't raise E. That part,
+
+    ‖c − μ_j‖² + 2λ Σ_{i≠j} p_i (‖c − c_i‖ − s √h(i, j))²    (times p_j),
+
+knows the samples by n and μ alone. Cost: 2mD² for R, 2mD² for Y, 2mDk an iteration for the cells, at most 120k²D for C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hashlearn.hashers._linear import centred, mean_and_covariance, principal_directions
+from hashlearn.hashers.base import Hasher, check_count, check_flag, check_weight, compute_type, row_blocks
+from hashlearn.progress import progress_bar
+from hashlearn.threads import ThreadMap, thread_map
+
+Array = NDArray[np.float64]
+
+# Sums over samples that are taken apart and added in order, so that the number of threads changes no digit.
+_PARTS = 16
+# Eigenvalues below this share of the largest count as 0, and as this share where a product of them must not be 0.
+_LEAST_EIGENVALUE = 1e-10
+# A codeword is moved until a step is below this share of the cube's side, or this often.
+_STEP, _STEPS = 1e-4, 30
+# Codewords whose squared distance is below this share of their squared lengths count as equal.
+_SAME = 1e-12
+# A subspace is done when no sample changes its cell and no codeword moves by more than this share of the side.
+_SETTLED = 1e-3
+
+
+class KMH(Hasher):
+    """K-means Hashing: b bits of x are the index of the nearest of 2^b codewords, in each of n_bits / b subspaces.
+
+    n_bits
+        Length of the code: a multiple of ``bits_per_subspace``, and at most the number of features.
+    bits_per_subspace
+        b, from 1 to 8; the paper uses 4 and 8.
+    affinity_weight
+        λ, what the distances of codewords count for; the paper's 10. 0 is plain k-means, whose indices mean nothing.
+    max_iter
+        Iterations at most; the authors' 50.
+    show_progress
+        A progress bar on a terminal: None, as the environment says; True or False, always or never.
+
+    Learned: ``mean_``, ``codewords_`` (n_bits / b, 2^b, n_features; about the mean), ``scale_`` (the data's standard
+    deviation, all features together); after ``fit`` also ``quantization_error_`` and ``affinity_error_`` (E_quan and
+    E_aff, summed over the subspaces, at the beginning and after each iteration), ``n_iter_``.
+    """
+
+    name = "kmh"
+    _a_direction_a_bit = "which takes a principal direction for each bit"
+
+    mean_: Array
+    codewords_: Array
+    scale_: Array
+
+    def __init__(
+        self,
+        n_bits: int = 32,
+        *,
+        bits_per_subspace: int = 4,
+        affinity_weight: float = 10.0,
+        max_iter: int = 50,
+        show_progress: bool | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.bits_per_subspace = bits_per_subspace
+        self.affinity_weight = affinity_weight
+        self.max_iter = max_iter
+        self.show_progress = show_progress
+
+    def _check_parameters(self, n_features: int) -> None:
+        super()._check_parameters(n_features)
+        b = self.bits_per_subspace
+        check_count("bits_per_subspace", b)
+        if b > 8:
+            raise ValueError(f"bits_per_subspace must be between 1 and 8 for KMH (2^b codewords); got {b}.")
+        if self.n_bits % b:
+            raise ValueError(
+                f"n_bits must be a multiple of bits_per_subspace for KMH ({b}, {2 * b}, {3 * b}, … for "
+                f"bits_per_subspace={b}); got {self.n_bits}."
+            )
+        check_weight("affinity_weight", self.affinity_weight)
+        check_count("max_iter", self.max_iter)
+        check_flag("show_progress", self.show_progress, None)
+
+    def _fit(self, X: NDArray[Any], y: list[Hashable] | None) -> None:
+        b, D = int(self.bits_per_subspace), X.shape[1]
+        M, k = self.n_bits_ // b, 1 << b
+        with (
+            thread_map() as threads,
+            progress_bar("KMH", self.max_iter, unit="iterations", show=self.show_progress) as advance,
+        ):
+            self.mean_, covariance = mean_and_covariance(X, threads)
+            # All is computed in units of the data's standard deviation.
+            self.scale_ = np.array(np.sqrt(np.trace(covariance)) or 1.0)
+            R = principal_directions(covariance, D)
+            eigenvalues = np.einsum("ij,ij->j", R, covariance @ R)
+            # Along a direction without variance there is but rounding: left out, it can't make bits of it.
+            R[:, eigenvalues <= _LEAST_EIGENVALUE * eigenvalues.max()] = 0
+            parts = _allocate(eigenvalues, M)
+            data = _projected(X, self.mean_, [R[:, part] / self.scale_ for part in parts], threads)
+            del covariance
+            found, errors = learn(data, b, self.affinity_weight, threads, self.max_iter, advance)
+        self.codewords_ = np.empty((M, k, D))
+        for p, part in enumerate(parts):
+            self.codewords_[p] = found[p] @ R[:, part].T * self.scale_
+        self.quantization_error_, self.affinity_error_ = (np.array(errors) * self.scale_**2).T
+        self.n_iter_ = len(errors) - 1
+
+    def _projector(self, dtype: np.dtype[Any]) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        M, k, D = self.codewords_.shape
+        b = k.bit_length() - 1
+        # ‖x − c‖² / 2 = ‖x‖² / 2 + ‖c‖² / 2 − xᵀc, of which the first is the same for all c; in units of scale².
+        # A codeword lies in its subspace: the rest of x counts as much for each of those it is compared with.
+        C = self.codewords_.reshape(M * k, D) / self.scale_
+        half = (0.5 * np.einsum("ij,ij->i", C, C)).astype(compute_type(dtype))[:, None]
+        C = (C / -self.scale_).astype(compute_type(dtype))
+
+        def project(X: NDArray[Any]) -> NDArray[Any]:
+            distances = C @ centred(X, self.mean_).T  # (M k, rows)
+            distances += half
+            return _margins(distances.reshape(M, k, len(X)), b)
+
+        return project
+
+    def _project(self, X: NDArray[Any]) -> NDArray[Any]:
+        return self._projector(X.dtype)(X)
+
+    @property
+    def _width(self) -> int:
+        M, k, _ = self.codewords_.shape
+        return int(M * k)
+
+    def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
+        b = int(self.bits_per_subspace)
+        return {"mean_": (n_features,), "codewords_": (n_bits // b, 1 << b, n_features), "scale_": ()}
+
+    def _check_unchanged(self) -> None:
+        super()._check_unchanged()
+        b = self.codewords_.shape[1].bit_length() - 1
+        if self.bits_per_subspace != b:
+            raise ValueError(
+                f"bits_per_subspace was changed to {self.bits_per_subspace} after fit learned {b}: fit again."
+            )
+
+
+def _allocate(eigenvalues: Array, M: int) -> list[list[int]]:
+    """The directions, largest eigenvalue first, of each of ``M`` subspaces of as equal a size as can be.
+
+    Ge, He, Ke and Sun (CVPR 2013): each direction in turn goes to the subspace with room left whose product of
+    eigenvalues is the smallest so far; in units in which no eigenvalue is below e, so that each makes it larger.
+    """
+    D = len(eigenvalues)
+    logs = np.log(np.maximum(eigenvalues, _LEAST_EIGENVALUE * (eigenvalues.max() or 1.0)))
+    logs += 1 - logs.min()
+    room = [D // M + (p < D % M) for p in range(M)]
+    parts: list[list[int]] = [[] for _ in range(M)]
+    product = np.zeros(M)
+    for i in range(D):
+        p = int(product.argmin())
+        parts[p].append(i)
+        product[p] = product[p] + logs[i] if len(parts[p]) < room[p] else np.inf
+    return parts
+
+
+def _projected(X: NDArray[Any], mean: Array, directions: list[Array], threads: ThreadMap) -> list[NDArray[Any]]:
+    """(X − mean) R_p (m, d) for the ``directions`` R_p (D, d) of each subspace."""
+    dtype = compute_type(X.dtype)
+    R = [W.astype(dtype) for W in directions]
+    data = [np.empty((len(X), W.shape[1]), dtype=dtype) for W in R]
+
+    def work(rows: slice) -> None:
+        V = centred(X[rows], mean)
+        for Y, W in zip(data, R, strict=True):
+            np.matmul(V, W, out=Y[rows])
+
+    threads(work, row_blocks(X))
+    return data
+
+
+def learn(
+    data: list[NDArray[Any]],
+    b: int,
+    weight: float,
+    threads: ThreadMap,
+    max_iter: int,
+    advance: Callable[[float], object] = lambda _: None,
+) -> tuple[list[Array], list[Array]]:
+    """Codewords (2^b, d) of each subspace, and (E_quan, E_aff) of all at the beginning and after each iteration."""
+    subspaces = [_Subspace(Y, b, weight) for Y in data]
+    active, history = subspaces, []
+    for iteration in range(max_iter + 1):
+        work = [(subspace, part) for subspace in active for part in subspace.parts]
+        found = iter(threads(lambda item: item[0].assign(item[1]), work))
+        for subspace in active:
+            subspace.gather([next(found) for _ in subspace.parts])
+        active = [subspace for subspace in active if not subspace.settled]
+        history.append(np.sum([subspace.errors() for subspace in subspaces], axis=0))
+        if iteration == max_iter or not active:
+            break
+        threads(_Subspace.update, active)
+        advance(1)
+    return [subspace.C for subspace in subspaces], history
+
+
+class _Subspace:
+    """Samples ``Y`` (m, d) of one subspace, their cells, and its codewords ``C``."""
+
+    def __init__(self, Y: NDArray[Any], b: int, weight: float) -> None:
+        self.Y, self.weight = Y, weight
+        self.C, self.s = _cube(Y, b)
+        self.H = self.s * np.sqrt(_hamming(b))
+        blocks = list(row_blocks(Y, 1 << b))
+        n = min(len(blocks), _PARTS)
+        self.parts = [blocks[len(blocks) * i // n : len(blocks) * (i + 1) // n] for i in range(n)]
+        self.cells = np.full(len(Y), -1, dtype=np.int16)
+        self.square = sum(float(np.einsum("ij,ij->", Y[rows], Y[rows], dtype=np.float64)) for rows in blocks)
+        self.settled = False
+
+    def assign(self, part: list[slice]) -> tuple[NDArray[np.intp], Array, bool]:
+        """Put the samples of ``part`` into the cell of their nearest codeword: n and sums, and whether any moved."""
+        k, d = self.C.shape
+        n, sums, changed = np.zeros(k, dtype=np.intp), np.zeros((k, d)), False
+        for rows in part:
+            cells = _nearest(self.Y[rows], self.C)
+            changed = changed or bool((cells != self.cells[rows]).any())
+            self.cells[rows] = cells
+            n += np.bincount(cells, minlength=k)
+            sums += _sums(self.Y[rows], cells, k)
+        return n, sums, changed
+
+    def gather(self, found: list[tuple[NDArray[np.intp], Array, bool]]) -> None:
+        self.n: NDArray[np.intp] = np.sum([n for n, _, _ in found], axis=0)
+        self.sums: Array = np.sum([sums for _, sums, _ in found], axis=0)
+        self.changed = any(changed for _, _, changed in found)
+
+    def errors(self) -> tuple[float, float]:
+        return _errors(self.C, self.n, self.sums, self.square, self.H)
+
+    def update(self) -> None:
+        moved = _update(self.C, self.n, self.sums, self.H, self.weight, _STEP * self.s)
+        self.settled = not self.changed and moved <= _SETTLED * self.s
+
+
+def _hamming(b: int) -> Array:
+    """Hamming distances (2^b, 2^b) of the indices."""
+    i = np.arange(1 << b)
+    return np.asarray(np.bitwise_count(i[:, None] ^ i), dtype=np.float64)
+
+
+def _index_bits(b: int) -> NDArray[np.int64]:
+    """The bits (2^b, b) of the indices, the most significant first."""
+    return np.arange(1 << b)[:, None] >> np.arange(b)[::-1] & 1
+
+
+def _cube(Y: NDArray[Any], b: int) -> tuple[Array, float]:
+    """Codewords at the corners of a cube along the first ``b`` coordinates, and its side.
+
+    PCA hashing: the side s that brings the corners closest to the samples, min Σ ‖y − (s/2) sgn(y)‖², is twice the
+    mean of |y|.
+    """
+    s = 2 * float(np.abs(Y[:, :b]).mean(dtype=np.float64))
+    C = np.zeros((1 << b, Y.shape[1]))
+    C[:, :b] = s * (_index_bits(b) - 0.5)
+    return C, s
+
+
+def _nearest(Y: NDArray[Any], C: Array) -> NDArray[np.intp]:
+    """The index of the nearest codeword, the first of those equally near: the largest yᵀc − ‖c‖² / 2."""
+    near = Y @ C.T.astype(Y.dtype)
+    near -= (0.5 * np.einsum("ij,ij->i", C, C)).astype(Y.dtype)
+    return np.asarray(near.argmax(axis=1))
+
+
+def _sums(Y: NDArray[Any], cells: NDArray[np.intp], k: int) -> Array:
+    """The sum (k, d) of the samples of each cell."""
+    from scipy.sparse import csc_array
+
+    m = len(Y)
+    return np.asarray(csc_array((np.ones(m), cells, np.arange(m + 1)), shape=(k, m)) @ Y)
+
+
+def _errors(C: Array, n: NDArray[np.intp], sums: Array, square: float, H: Array) -> tuple[float, float]:
+    """E_quan and E_aff; ``square``: Σ ‖y‖²."""
+    m = n.sum()
+    quantization = (square - 2 * np.einsum("ij,ij->", C, sums) + n @ np.einsum("ij,ij->i", C, C)) / m
+    affinity = 0.0
+    for j in np.flatnonzero(n):
+        affinity += n[j] * (n @ (_distances(C[j] - C) - H[j]) ** 2)
+    return max(float(quantization), 0.0), float(affinity / m**2)
+
+
+def _distances(differences: Array) -> Array:
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", differences, differences)))
+
+
+def _update(C: Array, n: NDArray[np.intp], sums: Array, H: Array, weight: float, tolerance: float) -> float:
+    """Move each codeword in turn, in place, to where its part of E is least; the length of the largest move.
+
+    A codeword without samples stays: it has no part in E.
+    """
+    p, largest = n / n.sum(), 0.0
+    for j in np.flatnonzero(n):
+        w = p.copy()
+        w[j] = 0
+        c = _lower(C[j], sums[j] / n[j], C, 2 * weight * w, H[j], tolerance)
+        largest = max(largest, float(np.linalg.norm(c - C[j])))
+        C[j] = c
+    return largest
+
+
+def _lower(c: Array, mu: Array, C: Array, w: Array, h: Array, tolerance: float) -> Array:
+    """From ``c``, towards the least of F(c) = ‖c − μ‖² + Σ_i w_i (‖c − c_i‖ − h_i)²; never above F at the start.
+
+    Replacing −‖c − c_i‖ by its linear bound at the present c gives a quadratic function above F whose least point is a
+    gradient step of length 1 / (1 + Σ w): it can't raise F. Longer steps by the rule of Barzilai and Borwein are tried
+    first, and taken if they do not raise F either.
+    """
+    total, pull, wh = 1 + w.sum(), mu + w @ C, w * h
+    norms = np.einsum("ij,ij->i", C, C)
+
+    def value_and_gradient(c: Array) -> tuple[float, Array]:
+        """F and half its gradient."""
+        sizes = norms + c @ c
+        squares = sizes - 2 * (C @ c)
+        # Of two codewords that are all but equal, the direction is lost in rounding: 0 is as good a bound.
+        apart = squares > _SAME * sizes
+        d = np.sqrt(np.where(apart, squares, 0))
+        ratio = np.divide(wh, d, out=np.zeros_like(d), where=apart)
+        value = (c - mu) @ (c - mu) + w @ (d - h) ** 2
+        return float(value), (total - ratio.sum()) * c - pull + ratio @ C
+
+    value, g = value_and_gradient(c)
+    safe = step = 1 / total
+    for _ in range(_STEPS):
+        move = -step * g
+        new_value, new_g = value_and_gradient(c + move)
+        if new_value > value:
+            if step == safe:  # rounding
+                break
+            step = safe
+            continue
+        curvature = move @ (new_g - g)
+        square = move @ move
+        c, value, g = c + move, new_value, new_g
+        if square <= tolerance**2:
+            break
+        step = min(max(square / curvature, safe), 100 * safe) if curvature > 0 else 100 * safe
+    return c
+
+
+def _margins(distances: NDArray[Any], b: int) -> NDArray[Any]:
+    """For each bit, the least distance to a codeword whose index has 0 there less the least to one that has 1.
+
+    ``distances`` (M, 2^b, rows), up to the same number for all codewords; the result is (rows, M b). Its signs are the
+    bits of the nearest codeword's index, the first of those equally near: a 0 that should be below it is made so.
+    """
+    M, _, rows = distances.shape
+    margins = np.empty((M, b, rows), dtype=distances.dtype)
+    left = distances
+    for bit in range(b):  # the most significant first
+        zero, one = np.split(left, 2, axis=1)
+        np.subtract(zero.min(axis=1), one.min(axis=1), out=margins[:, bit])
+        left = np.minimum(zero, one)  # of the bits that are left, whatever this one is
+    p, row = np.nonzero((margins == 0).any(axis=1))
+    if p.size:
+        bits = _index_bits(b)[distances[p, :, row].argmin(axis=1)]
+        tied = margins[p, :, row]
+        margins[p, :, row] = np.where((tied == 0) & (bits == 0), -np.finfo(tied.dtype).tiny, tied)
+    return margins.reshape(M * b, rows).T
