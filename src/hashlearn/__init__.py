@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hashlearn.hashers import ITQ, LSH, METHODS, SDHDNN, UDHDNN, Hasher
+    from hashlearn.hashers import DH, ITQ, LSH, METHODS, SDHDNN, UDHDNN, Hasher
 
     load = Hasher.load
 
-_HASHERS = ("ITQ", "LSH", "METHODS", "SDHDNN", "UDHDNN", "Hasher")
+_HASHERS = ("DH", "ITQ", "LSH", "METHODS", "SDHDNN", "UDHDNN", "Hasher")
 _MODULES = ("codes", "datasets", "errors", "evaluation", "experiments", "features", "hashers", "vectors")
 
-__all__ = ["ITQ", "LSH", "METHODS", "SDHDNN", "UDHDNN", "Hasher", "load"]
+__all__ = ["DH", "ITQ", "LSH", "METHODS", "SDHDNN", "UDHDNN", "Hasher", "load"]
 
 
 def __getattr__(name: str) -> Any:
