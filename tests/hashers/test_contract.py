@@ -25,7 +25,7 @@ METHODS = hashlearn.METHODS
 every_method = pytest.mark.parametrize("name", METHODS)
 every_method_that_draws = pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].draws()])
 # Methods that train for long: the contract holds for short training too, which warns that it has not settled.
-SHORT = {name: {"max_iter": 2, "lbfgs_iter": 10} for name in ("udh-dnn", "sdh-dnn")}
+SHORT = {name: {"max_iter": 2, "lbfgs_iter": 10} for name in ("udh-dnn", "sdh-dnn")} | {"dh": {"max_iter": 2}}
 pytestmark = pytest.mark.filterwarnings("ignore:.*has not settled:sklearn.exceptions.ConvergenceWarning")
 
 

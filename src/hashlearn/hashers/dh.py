@@ -32,19 +32,22 @@ Samples are rows here and columns in the paper, so that matrices are the transpo
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from itertools import pairwise
+from itertools import count, islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from hashlearn.codes import signs_of
+from hashlearn.hashers._lbfgs import Objective, minimise
 from hashlearn.hashers._linear import centred, mean_and_covariance, principal_directions
 from hashlearn.hashers._network import Layer, flatten, layers_of
 from hashlearn.hashers._network_hasher import LayeredHasher, units_by_length
 from hashlearn.hashers._rows import Rows
-from hashlearn.hashers.base import check_count, check_flag, check_weight, compute_type
+from hashlearn.hashers.base import check_choice, check_count, check_flag, check_weight, compute_type
 from hashlearn.progress import progress_bar
 from hashlearn.threads import thread_map
 
@@ -52,6 +55,8 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Terms = dict[str, float]
 
+# Training has settled if its last step changed the objective by at most this share.
+_SETTLED = 0.01
 # Units of the two hidden layers by bits: the paper's.
 _UNITS = {16: (60, 30), 32: (80, 50), 64: (100, 80)}
 
@@ -74,12 +79,14 @@ class DH(LayeredHasher):
         No layer may have more than the one before, nor fewer than n_bits: a unit starts from one of the layer before.
     lambda1, lambda2, lambda3
         Weights of the terms: variance, orthogonality, weights. The paper's.
+    solver
+        ``"descent"``: gradient descent, the paper's. ``"lbfgs"``: L-BFGS, which gets lower in as many iterations.
     learning_rate
-        What the gradient is multiplied by in a step.
+        What the gradient is multiplied by in a step of gradient descent.
     max_iter
-        Most steps. More of them make the objective lower, and at some point the codes worse.
+        Most iterations. More of them make the objective lower, and at some point the codes worse.
     tol
-        Training ends when a step changes the objective by less than this, relatively.
+        Gradient descent ends before that with a step that changes the objective by at most this share.
     scale
         The total variance that X is scaled to, after its mean is taken off; None: not at all. It decides how far from
         linear the tanh units are when training starts.
@@ -87,8 +94,8 @@ class DH(LayeredHasher):
         A progress bar on a terminal: None, as the environment says; True or False, always or never.
 
     Learned: ``offset_``, ``scale_``; ``W1_``, ``c1_``, ``W2_``, … (the layers); ``history_`` (a dict before the first
-    and after each step: the objective and its terms); ``n_iter_``, the steps taken; ``converged_``, whether ``tol``
-    ended training.
+    and after each step: the objective and its terms); ``n_iter_``, the steps taken; ``converged_``, whether the last
+    changed the objective by at most 1 % (a warning, if not).
 
     Products are computed in float32 if that holds X, else in float64. X is copied once in that type; a memory map that
     is too large for that is read block by block.
@@ -107,7 +114,8 @@ class DH(LayeredHasher):
         lambda1: float = 100.0,
         lambda2: float = 0.001,
         lambda3: float = 0.001,
-        learning_rate: float = 0.1,
+        solver: str = "descent",
+        learning_rate: float = 0.3,
         max_iter: int = 10,
         tol: float = 1e-4,
         scale: float | None = 64.0,
@@ -118,6 +126,7 @@ class DH(LayeredHasher):
         self.lambda1 = lambda1
         self.lambda2 = lambda2
         self.lambda3 = lambda3
+        self.solver = solver
         self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.tol = tol
@@ -138,6 +147,7 @@ class DH(LayeredHasher):
         for name in ("lambda1", "lambda2", "lambda3", "tol"):
             check_weight(name, getattr(self, name))
         check_weight("learning_rate", self.learning_rate, zero=False)
+        check_choice("solver", self.solver, ("descent", "lbfgs"))
         check_count("max_iter", self.max_iter)
         if self.scale is not None:
             check_weight("scale", self.scale, zero=False)
@@ -157,6 +167,7 @@ class DH(LayeredHasher):
         self._forget()
         sizes = self._sizes(X.shape[1], self.n_bits_)
         lambdas = Lambdas(float(self.lambda1), float(self.lambda2), float(self.lambda3))
+        self.history_ = []
         with (
             thread_map() as threads,
             progress_bar("DH", int(self.max_iter), unit="iterations", show=self.show_progress) as advance,
@@ -165,20 +176,43 @@ class DH(LayeredHasher):
             spread = np.sqrt(np.trace(covariance) / float(self.scale)) if self.scale is not None else 1.0
             self.scale_ = np.array(spread if spread > 0 else 1.0)  # 0 if all samples are equal
             rows = Rows(X, self.offset_, float(self.scale_), threads)
-            self.history_ = []
-            first = flatten(start(covariance, sizes))
-            for theta, terms in descend(rows, first, sizes, lambdas, float(self.learning_rate)):
-                self.history_.append({"objective": sum(terms.values()), **terms})
-                self.n_iter_ = len(self.history_) - 1
-                self.converged_ = self._settled()
-                if self.converged_ or self.n_iter_ == self.max_iter:
-                    self._keep_layers(layers_of(theta, sizes))
-                    break
-                advance(1)
+            theta = flatten(start(covariance, sizes))
+            theta = (self._descend if self.solver == "descent" else self._lbfgs)(
+                lambda at: objective(rows, at, sizes, lambdas), theta, advance
+            )
+        self._keep_layers(layers_of(theta, sizes))
+        self.n_iter_ = len(self.history_) - 1
+        change = _change(self.history_)
+        self.converged_ = change <= _SETTLED
+        if not self.converged_:
+            warnings.warn(
+                f"DH has not settled: its objective changed by {change:.1%} in the last of its {self.n_iter_} steps "
+                f"(max_iter={self.max_iter}).",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
 
-    def _settled(self) -> bool:
-        before, now = (record["objective"] for record in ([{"objective": np.inf}, *self.history_])[-2:])
-        return abs(before - now) <= float(self.tol) * abs(now)
+    def _descend(self, J: Objective, theta: Floats, advance: Callable[[float], None]) -> Floats:
+        """The paper's gradient descent."""
+        for at, terms in islice(descend(J, theta, float(self.learning_rate)), int(self.max_iter) + 1):
+            theta = at
+            self.history_.append({"objective": sum(terms.values()), **terms})
+            advance(len(self.history_) > 1)
+            if _change(self.history_) <= float(self.tol):
+                break
+        return theta
+
+    def _lbfgs(self, J: Objective, theta: Floats, advance: Callable[[float], None]) -> Floats:
+        """L-BFGS; of its evaluations those are steps that are lower than all before."""
+
+        def noted(theta: Floats) -> tuple[Terms, Floats]:
+            terms, gradient = J(theta)
+            value = sum(terms.values())
+            if not self.history_ or value < self.history_[-1]["objective"]:
+                self.history_.append({"objective": value, **terms})
+            return terms, gradient
+
+        return minimise(noted, theta, int(self.max_iter), advance).theta
 
     def summary(self) -> dict[str, Any]:
         if not hasattr(self, "history_"):  # read from a file
@@ -190,6 +224,14 @@ class DH(LayeredHasher):
         }
 
 
+def _change(history: list[Terms]) -> float:
+    """By what share the objective changed in the last step; infinite before the first."""
+    if len(history) < 2:
+        return np.inf
+    before, now = (record["objective"] for record in history[-2:])
+    return abs(before - now) / max(abs(now), np.finfo(np.float64).tiny)
+
+
 def start(covariance: Floats, sizes: Sequence[int]) -> list[Layer]:
     """The first layer the leading principal directions, the others the identity, cut to their shape; biases 0."""
     _, first, *_ = sizes
@@ -197,18 +239,14 @@ def start(covariance: Floats, sizes: Sequence[int]) -> list[Layer]:
     return [*layers, *(Layer(np.eye(s, t), np.zeros(t)) for s, t in pairwise(sizes[1:]))]
 
 
-def descend(
-    rows: Rows, theta: Floats, sizes: Sequence[int], lambdas: Lambdas, rate: float
-) -> Iterator[tuple[Floats, Terms]]:
+def descend(J: Objective, theta: Floats, rate: float) -> Iterator[tuple[Floats, Terms]]:
     """The parameters and the terms of J, at the start and after each step of gradient descent, without end."""
-    step = 0
-    while True:
-        terms, gradient = objective(rows, theta, sizes, lambdas)
+    for step in count():
+        terms, gradient = J(theta)
         if not np.isfinite(sum(terms.values())) or not np.isfinite(gradient).all():
             raise ValueError(f"the objective of DH is not finite after {step} steps: make learning_rate smaller.")
         yield theta, terms
         theta = theta - rate * gradient
-        step += 1
 
 
 def objective(rows: Rows, theta: Floats, sizes: Sequence[int], lambdas: Lambdas) -> tuple[Terms, Floats]:
