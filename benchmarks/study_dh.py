@@ -44,6 +44,7 @@ PLAIN: dict[str, Any] = {
     "learning_rate": 0.1,
     "lambdas": [100, 0.001, 0.001],
     "steps": 20,
+    "shuffled": None,
 }
 PLAN: list[dict[str, Any]] = [
     *({"n_bits": n, "scale": scale} for n in (32, 16, 64) for scale in (32, 64, 128, 256)),
@@ -53,6 +54,8 @@ PLAN: list[dict[str, Any]] = [
     *({"n_bits": n, "learning_rate": 0.3} for n in (16, 64)),
     *({"n_bits": n, "scale": 256, "learning_rate": 0.3} for n in (16, 32, 64)),
     {"n_bits": 64, "scale": 256, "learning_rate": 1},
+    # The same in another order: what the roundings alone are worth.
+    *({"n_bits": n, "learning_rate": 0.3, "shuffled": seed} for n in (16, 32, 64) for seed in (1, 2)),
     *({"scale": scale} for scale in (None, 5, "unit rows", "features")),
     *({"start": start} for start in ("rotated", "random")),
     *({"scale": scale, "lambdas": [SUMMED, 0.001, 0.001]} for scale in (None, 64)),
@@ -125,7 +128,8 @@ def run(options: dict[str, Any], queries: Any, rest: Any, truth: Any) -> list[di
 
     with thread_map() as threads:
         covariance = mean_and_covariance(rest, threads)[1]
-        rows = Rows(rest, hasher.offset_, float(hasher.scale_), threads)
+        order = np.random.default_rng(how["shuffled"]).permutation(len(rest)) if how["shuffled"] else slice(None)
+        rows = Rows(rest[order], hasher.offset_, float(hasher.scale_), threads)
         theta = flatten(begin(how["start"], covariance, sizes))
 
         def value(at: Any) -> Any:

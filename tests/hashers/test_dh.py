@@ -219,7 +219,7 @@ def test_lbfgs_gets_lower_in_as_many_iterations(digits):
     assert values[-1] < descent.history_[-1]["objective"]
     H = lbfgs.decision_function(digits)
     assert lbfgs.history_[-1]["variance"] == pytest.approx(-100 / 2 * np.mean(np.sum(H**2, axis=1)), rel=1e-8)
-    assert lbfgs.n_iter_ == len(values) - 1
+    assert lbfgs.n_iter_ == len(values) - 1 <= 20
 
 
 @pytest.mark.parametrize(
@@ -311,10 +311,39 @@ def test_odd_data(digits):
         DH(4).fit((digits * 1e-30).astype(np.float32))
 
 
+@unsettled
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_weights_that_run_away_are_refused(dtype, digits):
-    with pytest.raises(ValueError, match=r"the objective of DH is not finite after \d+ steps: make learning_rate smal"):
-        DH(8, learning_rate=1e6, max_iter=50, tol=0).fit(digits.astype(dtype))
+@pytest.mark.parametrize("rate", [3.0, 1e6])
+def test_weights_that_run_away_are_called_back(rate, dtype, digits):
+    hasher = DH(8, learning_rate=rate, max_iter=20, tol=0).fit(digits.astype(dtype))
+    values = [record["objective"] for record in hasher.history_]
+    assert max(values) == values[0]
+    assert np.isfinite(values).all()
+    assert values[-1] < values[0]
+
+
+def test_a_rate_is_halved_until_the_step_is_below_the_start():
+    """J = θ², from θ = 1: θ ← (1 − 2η) θ ends above 1 for η = 8, 4, 2, on 1 for η = 1, below for 1/2."""
+    seen = []
+
+    def square(theta):
+        seen.append(float(theta[0]))
+        return {"square": float(theta @ theta)}, 2 * theta
+
+    found = descend(square, np.ones(1), 8.0)
+    assert [float(next(found)[0][0]) for _ in range(3)] == [1, -1, 1]
+    assert seen == [1, -15, -7, -3, -1, 1]
+    found = descend(square, np.ones(1), 0.25)
+    assert [float(next(found)[0][0]) for _ in range(3)] == [1, 0.5, 0.25]
+
+
+def test_what_is_not_finite_at_the_start_is_refused(digits):
+    with pytest.raises(ValueError, match="the objective of DH is not finite for these weights and this scale"):
+        DH(8, lambda1=1e308).fit(digits)
+    with pytest.raises(
+        ValueError, match=r"DH ends above its start with every rate down to .*: make learning_rate small"
+    ):
+        DH(8, learning_rate=1e300).fit(digits)
 
 
 @pytest.mark.parametrize(

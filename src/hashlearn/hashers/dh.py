@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from itertools import count, islice, pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,8 @@ Terms = dict[str, float]
 
 # Training has settled if its last step changed the objective by at most this share.
 _SETTLED = 0.01
+# How often the rate of a step is halved.
+_HALVINGS = 60
 # Units of the two hidden layers by bits: the paper's.
 _UNITS = {16: (60, 30), 32: (80, 50), 64: (100, 80)}
 
@@ -82,7 +84,7 @@ class DH(LayeredHasher):
     solver
         ``"descent"``: gradient descent, the paper's. ``"lbfgs"``: L-BFGS, which gets lower in as many iterations.
     learning_rate
-        What the gradient is multiplied by in a step of gradient descent.
+        What the gradient is multiplied by in a step of gradient descent; halved, should a step lead above the start.
     max_iter
         Most iterations. More of them make the objective lower, and at some point the codes worse.
     tol
@@ -203,16 +205,25 @@ class DH(LayeredHasher):
         return theta
 
     def _lbfgs(self, J: Objective, theta: Floats, advance: Callable[[float], None]) -> Floats:
-        """L-BFGS; of its evaluations those are steps that are lower than all before."""
+        """L-BFGS: the lowest that each iteration has come to is a step."""
+        lowest: Terms = {"objective": np.inf}
 
         def noted(theta: Floats) -> tuple[Terms, Floats]:
+            nonlocal lowest
             terms, gradient = J(theta)
             value = sum(terms.values())
-            if not self.history_ or value < self.history_[-1]["objective"]:
-                self.history_.append({"objective": value, **terms})
+            if value < lowest["objective"]:
+                lowest = {"objective": value, **terms}
+            if not self.history_:
+                self.history_.append(lowest)
             return terms, gradient
 
-        return minimise(noted, theta, int(self.max_iter), advance).theta
+        def step(amount: float) -> None:
+            if lowest is not self.history_[-1]:
+                self.history_.append(lowest)
+            advance(amount)
+
+        return minimise(noted, theta, int(self.max_iter), step).theta
 
     def summary(self) -> dict[str, Any]:
         if not hasattr(self, "history_"):  # read from a file
@@ -240,13 +251,26 @@ def start(covariance: Floats, sizes: Sequence[int]) -> list[Layer]:
 
 
 def descend(J: Objective, theta: Floats, rate: float) -> Iterator[tuple[Floats, Terms]]:
-    """The parameters and the terms of J, at the start and after each step of gradient descent, without end."""
-    for step in count():
-        terms, gradient = J(theta)
-        if not np.isfinite(sum(terms.values())) or not np.isfinite(gradient).all():
-            raise ValueError(f"the objective of DH is not finite after {step} steps: make learning_rate smaller.")
+    """The parameters and the terms of J, at the start and after each step of gradient descent, without end.
+
+    A step that ends above the start, or beyond all numbers, is taken again at half the rate, and so are those after it.
+    """
+    terms, gradient = J(theta)
+    highest = sum(terms.values())
+    while True:
+        if not np.isfinite(highest) or not np.isfinite(gradient).all():
+            raise ValueError("the objective of DH is not finite for these weights and this scale: make them smaller.")
         yield theta, terms
-        theta = theta - rate * gradient
+        for _ in range(_HALVINGS):
+            with _weights_may_overflow():
+                there = theta - rate * gradient
+                terms, slope = J(there)
+            if sum(terms.values()) <= highest and np.isfinite(slope).all():
+                break
+            rate /= 2
+        else:
+            raise ValueError(f"DH ends above its start with every rate down to {rate:.2g}: make learning_rate smaller.")
+        theta, gradient = there, slope
 
 
 def objective(rows: Rows, theta: Floats, sizes: Sequence[int], lambdas: Lambdas) -> tuple[Terms, Floats]:
