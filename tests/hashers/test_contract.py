@@ -28,6 +28,7 @@ every_method_that_draws = pytest.mark.parametrize("name", [name for name in METH
 SHORT = {name: {"max_iter": 2, "lbfgs_iter": 10} for name in ("udh-dnn", "sdh-dnn")}
 SHORT["ba"] = {"init": "itq", "max_iter": 3}
 SHORT["kmh"] = {"bits_per_subspace": 1}  # not short: of every length (its own tests take 4 and 8)
+SHORT = {name: {"max_iter": 2, "lbfgs_iter": 10} for name in ("udh-dnn", "sdh-dnn")} | {"dh": {"max_iter": 2}}
 pytestmark = pytest.mark.filterwarnings("ignore:.*has not settled:sklearn.exceptions.ConvergenceWarning")
 
 

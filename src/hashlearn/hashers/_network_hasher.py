@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import count, pairwise
 from typing import Any, NamedTuple
 
@@ -36,12 +36,16 @@ _UNITS_SHORT = {8: (90, 20), 16: (90, 30), 32: (100, 50), 64: (100, 80)}
 
 
 def auto_units(n_bits: int, n_features: int) -> tuple[int, ...]:
-    """Units of the hidden layers: the paper's, on a straight line between (and beyond) the lengths that it gives.
+    """Units of the hidden layers: the paper's (see :func:`units_by_length`)."""
+    return units_by_length(_UNITS_SHORT if n_features <= 128 else _UNITS, n_bits, n_features)
 
-    Below 8 bits those of 8. Never more than the layer before has, which has no more eigenvectors to start from, nor
-    fewer than the bits.
+
+def units_by_length(table: Mapping[int, tuple[int, ...]], n_bits: int, n_features: int) -> tuple[int, ...]:
+    """Units of the hidden layers: a table's, on a straight line between (and beyond) the lengths that it gives.
+
+    Below its first length those of that. Never more than the layer before has, which has no more eigenvectors to start
+    from, nor fewer than the bits.
     """
-    table = _UNITS_SHORT if n_features <= 128 else _UNITS
     lengths = list(table)
     units, before = [], n_features
     for column in zip(*table.values(), strict=True):
@@ -60,64 +64,31 @@ class Samples(NamedTuple):
     kept: tuple[Array, Array] | None = None  #: vectors and classes that are kept from training
 
 
-class NetworkHasher(Hasher):
-    """A method that trains a network together with codes; its ``__init__`` has the parameters below."""
+class LayeredHasher(Hasher):
+    """A method whose codes are the signs of a network's outputs; its ``__init__`` has ``hidden_units``.
 
-    lambda1: float
-    lambda2: float
-    lambda3: float
-    lambda4: float
+    Learned: ``offset_`` and ``scale_``, what is taken off X and what it is divided by; ``W1_``, ``c1_``, ``W2_``, …
+    """
 
     hidden_units: str | Sequence[int]
-    max_iter: int
-    lbfgs_iter: int
-    init: str
-    scale: float | str | None
-    validation: int | None
-    random_state: Any
-    show_progress: bool | None
-    callback: Callable[..., object] | None
 
     offset_: Floats
     scale_: NDArray[np.float64]
-    history_: list[dict[str, Any]]
-
-    _a_direction_a_bit = "whose codes start from ITQ's"
-    _not_saved = ("callback",)
-    #: What an iteration learns beside what a model file holds.
-    _beside_state: tuple[str, ...] = ()
 
     def _check_parameters(self, n_features: int) -> None:
         super()._check_parameters(n_features)
-        for number in range(1, 5):
-            check_weight(f"lambda{number}", getattr(self, f"lambda{number}"))
         units = self.hidden_units
         if not isinstance(units, (list, tuple)) and not (isinstance(units, str) and units == "auto"):
             raise ValueError(f"hidden_units must be 'auto' or a list of whole numbers; got {units!r}.")
         for n in self._hidden(n_features, self.n_bits):
             check_count("hidden_units", n)
-            if self.init == "itq" and n < self.n_bits:
-                raise ValueError(
-                    f"hidden_units must be at least n_bits ({self.n_bits}) for init='itq', which takes a unit for each "
-                    f"bit; got {n}."
-                )
-        for name in ("max_iter", "lbfgs_iter"):
-            check_count(name, getattr(self, name))
-        if self.validation is not None:
-            check_count("validation", self.validation)
-        check_choice("init", self.init, STARTS)
-        if isinstance(self.scale, str):
-            check_choice("scale", self.scale, ("range",))
-        elif self.scale is not None:
-            check_weight("scale", self.scale, zero=False)
-            if not 1e-30 <= float(self.scale) <= 1e30:
-                raise ValueError(f"scale must be between 1e-30 and 1e30; got {self.scale}.")
-        check_flag("show_progress", self.show_progress, None)
-        if self.callback is not None and not callable(self.callback):
-            raise ValueError(f"callback must be a function or None; got {self.callback!r}.")
+
+    def _auto_units(self, n_bits: int, n_features: int) -> tuple[int, ...]:
+        return auto_units(n_bits, n_features)
 
     def _hidden(self, n_features: int, n_bits: int) -> Sequence[int]:
-        return auto_units(n_bits, n_features) if isinstance(self.hidden_units, str) else self.hidden_units
+        units = self.hidden_units
+        return self._auto_units(n_bits, n_features) if isinstance(units, str) else units
 
     def _sizes(self, n_features: int, n_bits: int) -> tuple[int, ...]:
         """Units of all layers, D to L, as the parameters have them."""
@@ -148,6 +119,72 @@ class NetworkHasher(Hasher):
                 f"hidden_units was changed to {self.hidden_units!r} after fit learned {list(learned[:-1])}: fit again."
             )
 
+    @property
+    def _width(self) -> int:
+        return max(len(layer.c) for layer in self.layers_)
+
+    def _forget(self) -> None:
+        """A network of an earlier fit may have had more layers."""
+        for i in range(1, len(self.layers_) + 1):
+            delattr(self, f"W{i}_")
+            delattr(self, f"c{i}_")
+
+    def _keep_layers(self, layers: Sequence[Layer]) -> None:
+        """Learn the network as it is now."""
+        for i, layer in enumerate(layers, 1):
+            setattr(self, f"W{i}_", layer.W.copy())
+            setattr(self, f"c{i}_", layer.c.copy())
+
+
+class NetworkHasher(LayeredHasher):
+    """A method that trains a network together with codes; its ``__init__`` has the parameters below."""
+
+    lambda1: float
+    lambda2: float
+    lambda3: float
+    lambda4: float
+
+    max_iter: int
+    lbfgs_iter: int
+    init: str
+    scale: float | str | None
+    validation: int | None
+    random_state: Any
+    show_progress: bool | None
+    callback: Callable[..., object] | None
+
+    history_: list[dict[str, Any]]
+
+    _a_direction_a_bit = "whose codes start from ITQ's"
+    _not_saved = ("callback",)
+    #: What an iteration learns beside what a model file holds.
+    _beside_state: tuple[str, ...] = ()
+
+    def _check_parameters(self, n_features: int) -> None:
+        super()._check_parameters(n_features)
+        for number in range(1, 5):
+            check_weight(f"lambda{number}", getattr(self, f"lambda{number}"))
+        for n in self._hidden(n_features, self.n_bits):
+            if self.init == "itq" and n < self.n_bits:
+                raise ValueError(
+                    f"hidden_units must be at least n_bits ({self.n_bits}) for init='itq', which takes a unit for each "
+                    f"bit; got {n}."
+                )
+        for name in ("max_iter", "lbfgs_iter"):
+            check_count(name, getattr(self, name))
+        if self.validation is not None:
+            check_count("validation", self.validation)
+        check_choice("init", self.init, STARTS)
+        if isinstance(self.scale, str):
+            check_choice("scale", self.scale, ("range",))
+        elif self.scale is not None:
+            check_weight("scale", self.scale, zero=False)
+            if not 1e-30 <= float(self.scale) <= 1e30:
+                raise ValueError(f"scale must be between 1e-30 and 1e30; got {self.scale}.")
+        check_flag("show_progress", self.show_progress, None)
+        if self.callback is not None and not callable(self.callback):
+            raise ValueError(f"callback must be a function or None; got {self.callback!r}.")
+
     def _project(self, X: Array) -> Array:
         return self._projector(X.dtype)(X)
 
@@ -155,10 +192,6 @@ class NetworkHasher(Hasher):
         (W, c), *others = self.layers_
         layers = fold([Layer(W / self.scale_, c), *others], compute_type(dtype))
         return lambda X: outputs_of(layers, centred(X, self.offset_))
-
-    @property
-    def _width(self) -> int:
-        return max(len(layer.c) for layer in self.layers_)
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         self._forget()
@@ -278,14 +311,6 @@ class NetworkHasher(Hasher):
             "converged": self.converged_,
         }
 
-    def _forget(self) -> None:
-        """A network of an earlier fit may have had more layers."""
-        for i in range(1, len(self.layers_) + 1):
-            delattr(self, f"W{i}_")
-            delattr(self, f"c{i}_")
-
     def _keep(self, training: Any) -> None:
-        """Learn the network as it is now."""
-        for i, layer in enumerate(training.layers, 1):
-            setattr(self, f"W{i}_", layer.W.copy())
-            setattr(self, f"c{i}_", layer.c.copy())
+        """Learn what training has come to."""
+        self._keep_layers(training.layers)
