@@ -25,10 +25,13 @@ METHODS = hashlearn.METHODS
 every_method = pytest.mark.parametrize("name", METHODS)
 every_method_that_draws = pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].draws()])
 # Methods that train for long: the contract holds for short training too, which warns that it has not settled.
-SHORT = {name: {"max_iter": 2, "lbfgs_iter": 10} for name in ("udh-dnn", "sdh-dnn")}
-SHORT["ba"] = {"init": "itq", "max_iter": 3}
-SHORT["kmh"] = {"bits_per_subspace": 1}  # not short: of every length (its own tests take 4 and 8)
-SHORT = {name: {"max_iter": 2, "lbfgs_iter": 10} for name in ("udh-dnn", "sdh-dnn")} | {"dh": {"max_iter": 2}}
+SHORT = {
+    "udh-dnn": {"max_iter": 2, "lbfgs_iter": 10},
+    "sdh-dnn": {"max_iter": 2, "lbfgs_iter": 10},
+    "ba": {"init": "itq", "max_iter": 3},
+    "dh": {"max_iter": 2},
+    "kmh": {"bits_per_subspace": 1},  # not short, but of every length: its own tests take 4 and 8
+}
 pytestmark = pytest.mark.filterwarnings("ignore:.*has not settled:sklearn.exceptions.ConvergenceWarning")
 
 
