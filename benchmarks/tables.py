@@ -204,6 +204,31 @@ def study(method: str) -> str:
     return table([*head, "P@2", "P@3", "P@4"], lines)
 
 
+def dh_study() -> str:
+    """Every run of benchmarks/study_dh.py: mAP, and P@2 in brackets, after so many steps."""
+    file = json.loads((RESULTS / "dh-study.json").read_text())
+    lines = []
+    for row in sorted(file["rows"], key=lambda row: row["options"].get("n_bits", file["plain"]["n_bits"])):
+        options, steps = row["options"], row["iterations"]
+        run = {**file["plain"], **options}
+        if "method" in options:
+            name, scale, start = options["method"].upper(), "", ""
+        else:
+            name = "L-BFGS" if run["solver"] == "lbfgs" else f"descent, η = {run['learning_rate']}"
+            if run["lambdas"][0] != file["plain"]["lambdas"][0]:
+                name += ", λ₁ = 100/m"
+            if run["lambdas"][1] != file["plain"]["lambdas"][1]:
+                name += f", λ₂ = {run['lambdas'][1]}"
+            if run.get("shuffled"):
+                name += f", rows shuffled ({run['shuffled']})"
+            scale, start = "none" if run["scale"] is None else str(run["scale"]), run["start"]
+        found = [f"{step['map']:.2f} ({step['p@2']:.1f})" for step in steps if step.get("step") != 0]
+        after = [f"{step['step']}: " if "step" in step else "" for step in steps if step.get("step") != 0]
+        shown = ", ".join(a + f for a, f in zip(after, found, strict=True))
+        lines.append([name, str(run["n_bits"]), scale, start, shown])
+    return table(["solver", "bits", "scale", "start", "mAP (P@2) after steps"], lines)
+
+
 def _keys(*names: str, lengths: Iterable[int] = LENGTHS) -> list[tuple[str, int]]:
     return [(name, n_bits) for name in names for n_bits in lengths]
 
@@ -221,6 +246,7 @@ TABLES: dict[str, Callable[[], str]] = {
         UNSUPERVISED, ("cifar10-dh",), _keys("p@2", lengths=(16, 32, 64)), spread=True
     ),
     "methods": costs,
+    "dh-study": dh_study,
     **{f"{method}-measured": _measured(method) for method in ("sh", "sph", "kmh", "ba", "dh")},
     "udh-dnn-map": lambda: quality(BY_NEIGHBOURS, _ALL, _keys("map"), spread=True),
     "udh-dnn-precision": lambda: quality(BY_NEIGHBOURS, _IMAGES, _keys(*_NEAR, lengths=(16, 32, 64)), spread=False),
