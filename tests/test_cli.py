@@ -221,7 +221,7 @@ def test_parameters_reach_the_method(tmp_path):
     ("arguments", "words"),
     [
         (["fit", "nowhere.npy", "-o", "m"], "nowhere.npy is neither a file nor a data set"),
-        (["fit", "digits", "-m", "magic", "-o", "m"], "--method must be one of lsh, itq"),
+        (["fit", "digits", "-m", "magic", "-o", "m"], "--method must be one of lsh, sh, itq"),
         (["fit", "digits", "-b", "65", "-o", "m"], "n_bits must be between 1 and the number of features for ITQ"),
         (["fit", "digits", "-b", "0", "-o", "m"], "n_bits must be a whole number of at least 1; got 0"),
         (["fit", "digits", "-p", "magic=1", "-o", "m"], "-p takes name=value with one of max_iter"),
@@ -232,6 +232,8 @@ def test_parameters_reach_the_method(tmp_path):
         (["fit", "digits", "-m", "lsh", "-p", "center=1", "-o", "m"], "center must be True or False; got 1"),
         (["fit", "digits", "--labels", "y.npy", "-o", "m"], "digits is a data set, so --labels would have no effect"),
         (["fit", "digits", "--key", "x", "-o", "m"], "digits is a data set, so --key would have no effect"),
+        (["fit", "digits", "-m", "sh", "--seed", "0", "-o", "m"], "sh draws nothing at random, so --seed would have no"),
+        (["fit", "digits", "-m", "kmh", "-b", "30", "-o", "m"], "n_bits must be a multiple of bits_per_subspace"),
         (
             ["fit", "narrow.npy", "--split", "3", "--source", "x", "-o", "m"],
             "--source and --split would have no effect",
@@ -268,6 +270,12 @@ def test_errors_are_one_line_and_exit_code_2(arguments, words, model, tmp_path, 
     assert done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith("hashlearn: error: ")
     assert words in done.stderr
+
+
+def test_a_method_that_draws_nothing_needs_no_seed(tmp_path):
+    done = run("fit", "digits", "-m", "sh", "-b", 8, "-o", tmp_path / "m")
+    assert done.returncode == 0, done.stderr
+    assert isinstance(hashlearn.load(tmp_path / "m"), hashlearn.SH)
 
 
 def test_labels_are_refused_by_a_method_that_learns_without(tmp_path):
