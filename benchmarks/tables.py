@@ -162,7 +162,7 @@ def costs() -> str:
     head = ["method", "bits", "fit, seconds", "iterations", "peak memory, GB", "encode, µs a vector"]
     lines = [
         [
-            row["method"].upper(),
+            ", ".join([row["method"].upper(), *(f"`{key}={value}`" for key, value in row["options"].items())]),
             str(row["n_bits"]),
             f"{row['fit_seconds']:.1f}",
             str(row["iterations"] or ""),

@@ -232,7 +232,10 @@ def test_parameters_reach_the_method(tmp_path):
         (["fit", "digits", "-m", "lsh", "-p", "center=1", "-o", "m"], "center must be True or False; got 1"),
         (["fit", "digits", "--labels", "y.npy", "-o", "m"], "digits is a data set, so --labels would have no effect"),
         (["fit", "digits", "--key", "x", "-o", "m"], "digits is a data set, so --key would have no effect"),
-        (["fit", "digits", "-m", "sh", "--seed", "0", "-o", "m"], "sh draws nothing at random, so --seed would have no"),
+        (
+            ["fit", "digits", "-m", "sh", "--seed", "0", "-o", "m"],
+            "sh draws nothing at random, so --seed would have no",
+        ),
         (["fit", "digits", "-m", "kmh", "-b", "30", "-o", "m"], "n_bits must be a multiple of bits_per_subspace"),
         (
             ["fit", "narrow.npy", "--split", "3", "--source", "x", "-o", "m"],

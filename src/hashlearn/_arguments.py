@@ -96,7 +96,7 @@ def choose_setting(
     radii: list[int] | None,
     *,
     supervised: bool,
-    distance: str = "hamming",
+    distance: str | None = None,
 ) -> Setting:
     """The paper's setting for data set and kind of method, with the user's choices in their places."""
     from dataclasses import replace

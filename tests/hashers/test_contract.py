@@ -52,6 +52,24 @@ def fitted(name, data, n_bits=12, random_state=0, **parameters):
     return new(name, n_bits=n_bits, random_state=random_state, **parameters).fit(*data)
 
 
+@pytest.mark.parametrize(
+    ("name", "defaults"),
+    [
+        ("lsh", {"center": True}),
+        ("sh", {}),
+        ("itq", {"max_iter": 50}),
+        ("sph", {"tol_mean": 0.10, "tol_std": 0.15, "max_iter": 200}),
+        ("kmh", {"bits_per_subspace": 4, "affinity_weight": 10.0, "max_iter": 50}),
+        ("ba", {"init": "pca", "mu": 5e-3, "mu_factor": 1.2, "max_iter": 60, "C": 100.0, "z_step": "auto"}),
+        ("dh", {"lambda1": 100.0, "lambda2": 1e-3, "lambda3": 1e-3, "learning_rate": 0.3, "max_iter": 10, "scale": 64}),
+        ("udh-dnn", {"lambda1": 1e-5, "lambda2": 5e-2, "lambda3": 1e-2, "lambda4": 1e-6, "max_iter": 10, "scale": 5}),
+        ("sdh-dnn", {"lambda1": 1e-3, "lambda2": 5, "lambda3": 1, "lambda4": 1e-4, "max_iter": 5, "scale": 500}),
+    ],
+)
+def test_the_defaults_that_results_were_measured_with(name, defaults):
+    assert defaults.items() <= METHODS[name]().get_params().items()
+
+
 # Two bits: scikit-learn's checks use data of as few as two features.
 @parametrize_with_checks([new(name, n_bits=2) for name in METHODS])
 def test_scikit_learn_checks(estimator, check):

@@ -338,8 +338,9 @@ def test_a_rate_is_halved_until_the_step_is_below_the_start():
 
 
 def test_what_is_not_finite_at_the_start_is_refused(digits):
-    with pytest.raises(ValueError, match="the objective of DH is not finite for these weights and this scale"):
-        DH(8, lambda1=1e308).fit(digits)
+    for solver in ("descent", "lbfgs"):
+        with pytest.raises(ValueError, match="the objective of DH is not finite for these weights and this scale"):
+            DH(8, lambda1=1e308, solver=solver).fit(digits)
     with pytest.raises(
         ValueError, match=r"DH ends above its start with every rate down to .*: make learning_rate small"
     ):
@@ -375,6 +376,30 @@ def test_what_is_not_finite_at_the_start_is_refused(digits):
 def test_bad_parameters(parameters, words, digits):
     with pytest.raises(ValueError, match=words):
         DH(**{"n_bits": 8, **parameters}).fit(digits)
+
+
+@unsettled
+def test_a_step_that_raises_the_objective_a_little_is_no_end(digits):
+    """At the default rate it goes up and down; a small change is an end only if it goes down."""
+    hasher = DH(16, max_iter=60).fit(digits)
+    values = np.array([record["objective"] for record in hasher.history_])
+    changes = np.diff(values) / np.abs(values[1:])
+    assert (changes > 0).any()
+    assert ((changes[:-1] < -hasher.tol) | (changes[:-1] > 0)).all()
+
+
+@unsettled
+def test_training_finds_classes_better_than_its_start():
+    from hashlearn.evaluation import Truth, evaluate
+
+    X, y = load_digits(return_X_y=True)
+    truth = Truth.labels(y[:300], y[300:])
+
+    def found(max_iter, **options):
+        hasher = DH(32, max_iter=max_iter, **options).fit(X[300:])
+        return evaluate(hasher.encode(X[:300]), hasher.encode(X[300:]), truth, n_bits=32).map
+
+    assert found(10) > 1.5 * found(1, learning_rate=1e-9)
 
 
 def test_nothing_is_drawn():

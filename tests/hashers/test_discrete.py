@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 
 from hashlearn import ITQ
 from hashlearn.codes import signs_of
+from hashlearn.hashers import _discrete
 from hashlearn.hashers._discrete import GROUP, descend, descend_groups, energies, solve
 
 
@@ -163,3 +164,63 @@ def test_groups_never_raise_the_objective_and_end_where_no_group_helps(seed, n, 
         inside, q = G[np.ix_(group, group)], Q[:, group] - B[:, rest] @ G[np.ix_(rest, group)]
         held = objective(Q[:, rest], G[np.ix_(rest, rest)], B[:, rest])
         np.testing.assert_allclose(found, least(q, inside) + held, atol=1e-8)
+
+
+def _long_problem(n=200, dtype=np.float64):
+    """16 bits that coordinate descent has been through, of real data."""
+    X = load_digits().data[:n]
+    X = X - X.mean(axis=0)
+    W = np.linalg.svd(X, full_matrices=False)[2][:16] * np.linspace(3, 1, 16)[:, None] + 0.02
+    Q, G = (X @ W.T).astype(dtype), W @ W.T + 0.1 * np.eye(16)
+    B = signs_of(Q)
+    descend(Q, G, B, 100)
+    return Q, G, B
+
+
+def test_solve_rules_most_codes_out_and_most_of_all_in_its_order(monkeypatch):
+    Q, G, B = _long_problem()
+    left = []
+    one = _discrete._enumerate
+    monkeypatch.setattr(_discrete, "_enumerate", lambda Q, *args: left.append(len(Q)) or one(Q, *args))
+    solve(Q, G, B.copy())
+    in_order, every = sum(left), 256 * len(Q)
+    assert in_order < every / 8
+    best = _discrete._order(G)
+    monkeypatch.setattr(_discrete, "_order", lambda G: best[::-1])
+    left.clear()
+    solve(Q, G, B.copy())
+    assert in_order < sum(left) / 5
+
+
+def test_solve_in_small_parts_is_the_same(monkeypatch):
+    Q, G, _ = _long_problem(60)
+    whole = np.ones((60, 16), dtype=np.int8)
+    parts = whole.copy()
+    solve(Q, G, whole)
+    monkeypatch.setattr(_discrete, "_PAIRS", 7)
+    solve(Q, G, parts)
+    np.testing.assert_array_equal(whole, parts)
+
+
+@pytest.mark.parametrize("definite", [0.0, 1e-14, 1e-9])
+def test_solve_of_a_matrix_that_is_nearly_singular(definite):
+    rng = np.random.default_rng(0)
+    W = np.repeat(rng.standard_normal((1, 12)), 2, axis=0).T  # rank 1
+    Q, G = rng.standard_normal((50, 2)) @ W.T, W @ W.T + definite * np.eye(12)
+    B = signs_of(rng.standard_normal((50, 12)))
+    solve(Q, G, B)
+    np.testing.assert_allclose(objective(Q, G, B), least(Q, G), atol=1e-8)
+
+
+@pytest.mark.parametrize("work", [solve, lambda Q, G, B: descend_groups(Q, G, B, 100)])
+def test_what_is_but_rounding_changes_no_code(work):
+    """Of codes that are equally good, the one that is there stays."""
+    rng = np.random.default_rng(0)
+    Q = np.zeros((500, 12), dtype=np.float32)
+    W = rng.standard_normal((12, 30))
+    B = signs_of(rng.standard_normal((500, 12)))
+    work(Q, W @ W.T, B)
+    opposite = -B  # bᵀGb is the same
+    again = opposite.copy()
+    work(Q, W @ W.T, again)
+    np.testing.assert_array_equal(again, opposite)

@@ -180,9 +180,26 @@ def test_keeps_distances_of_codewords_at_little_cost(Y, b):
         subspace.update()
         assign(subspace)
     plain = KMeans(1 << b, n_init=1, random_state=0).fit(Y)
-    assert affinity(subspace.C, subspace.cells) < 0.15 * affinity(plain.cluster_centers_, plain.labels_)
+    rng = np.random.default_rng(0)
+    at_random = [rng.permutation(1 << b) for _ in range(20)]  # the new index of each codeword
+    best = min(affinity(plain.cluster_centers_[np.argsort(to)], to[plain.labels_]) for to in at_random)
+    assert affinity(subspace.C, subspace.cells) < 0.15 * best
     k_means = plain.inertia_ / len(Y)
     assert subspace.errors()[0] - k_means < 0.6 * (begin - k_means)
+
+
+@pytest.mark.parametrize("b", [4, 6])
+def test_the_affinity_error_falls_from_k_means_with_random_indices(Y, b):
+    """From the cube, where it is 0, it can but rise; from where indices mean nothing it falls."""
+    subspace = kmh._Subspace(Y, b, 10.0)
+    plain = KMeans(1 << b, n_init=1, random_state=0).fit(Y)
+    subspace.C = plain.cluster_centers_[np.random.default_rng(0).permutation(1 << b)].astype(np.float64)
+    errors = [assign(subspace).errors()]
+    for _ in range(50):
+        subspace.update()
+        errors.append(assign(subspace).errors())
+    assert errors[-1][1] < 0.1 * errors[0][1]
+    assert errors[-1][0] + 10 * errors[-1][1] < 0.5 * (errors[0][0] + 10 * errors[0][1])
 
 
 def test_an_empty_cell_keeps_its_codeword(Y):

@@ -134,10 +134,15 @@ def test_overlaps_are_counted_exactly_whatever_the_blocks(X, monkeypatch):
 def test_the_threshold_is_half_way_and_ties_are_inside():
     assert sph._halving(np.array([5.0, 1.0, 4.0, 2.0])) == 3
     assert sph._halving(np.array([9.0, 1.0, 4.0, 2.0, 8.0])) == 3  # 2 of 5
-    assert sph._halving(np.array([1.0, 2.0, 2.0, 2.0])) == 2  # all 4
-    # Neighbours in float32, whose middle rounds to the upper one: that one stays outside.
-    lower = np.nextafter(np.float32(1), np.float32(2))
-    assert sph._halving(np.array([lower, np.nextafter(lower, np.float32(2))])) == lower
+    assert sph._halving(np.array([1.0, 2.0, 2.0, 2.0])) == pytest.approx(2)  # all 4
+    assert sph._halving(np.array([1.0, 2.0, 2.0, 2.0])) > 2
+    # Equal but for rounding, and the next: half way to that.
+    nearly = np.nextafter(np.float32(2), np.float32(3))
+    assert sph._halving(np.array([1, 2, nearly, 3], dtype=np.float32)) == pytest.approx(2.5)
+    # Two of thousands that happen to be as near: half of the data counts for more.
+    many = np.arange(4000, dtype=np.float32)
+    many[2000] = np.nextafter(many[1999], np.float32(3000))
+    assert sph._halving(many) == many[1999]
 
 
 def test_tolerances_and_max_iter_count(X):
@@ -192,6 +197,25 @@ def test_poor_data(make):
     assert np.isfinite(hasher.radii_).all()
     # A sphere holds at least half; more where distances are equal.
     assert (hasher.transform(data).sum(axis=0) >= len(data) // 2).all()
+
+
+@pytest.mark.filterwarnings("ignore:SPH has not settled")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_distinct", [2, 5, 8])
+def test_equal_vectors_have_equal_codes_alone_and_in_company(n_distinct, dtype):
+    rng = np.random.default_rng(n_distinct)
+    distinct = rng.standard_normal((n_distinct, 40)).astype(dtype)
+    index = rng.integers(n_distinct, size=400)
+    hasher = SPH(24, max_iter=50, random_state=0).fit(distinct[index])
+    alone = np.concatenate([hasher.transform(row[None]) for row in distinct])
+    np.testing.assert_array_equal(hasher.transform(distinct), alone)
+    np.testing.assert_array_equal(hasher.transform(distinct[index]), alone[index])
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_values_that_can_not_be_squared_are_refused_of_either_sign(sign, X):
+    with pytest.raises(ValueError, match="squares are beyond float32"):
+        SPH(4, random_state=0).fit((sign * 1e18 * (X + 1)).astype(np.float32))
 
 
 def test_a_pivot_that_leaves_for_infinity_ends_the_training():

@@ -108,3 +108,13 @@ def test_labels_that_are_all_the_same(data):
     _, Z = fit(X, Y)
     assert (Z[:, 0] > 0).all()
     assert (Z[:, 1] < 0).all()
+
+
+def test_a_full_newton_step_that_goes_too_far_is_shortened(data, monkeypatch):
+    """A step of three times the length would raise the objective."""
+    X, Y = data
+    one = LinearSVMs._newton_step
+    monkeypatch.setattr(LinearSVMs, "_newton_step", lambda self, *args: tuple(3 * part for part in one(self, *args)))
+    values = [[value(X, Y[:, k], fit(X, Y, max_steps=n)[0][:, k]) for k in range(Y.shape[1])] for n in range(1, 6)]
+    values.insert(0, [C * len(X)] * Y.shape[1])
+    assert (np.diff(values, axis=0) <= 1e-9 * C * len(X)).all()

@@ -36,6 +36,8 @@ Array = NDArray[Any]
 
 #: Bits whose patterns are gone through one by one.
 GROUP = 8
+# Beyond this condition number of G_vv its inverse is too far from exact for a bound.
+_WORST_CONDITION = 1e12
 # Pairs of a sample and a pattern that are worked on at a time.
 _PAIRS = 1 << 14
 
@@ -105,28 +107,19 @@ def solve(Q: Array, G: Array, B: NDArray[np.int8]) -> None:
         better, best = _enumerate(Q, G, energies(Q, G, B))
         B[better] = best
         return
+    G = G.astype(np.float64)
     order = _order(G)
     low, high = order[:GROUP], order[GROUP:]
-    G = G.astype(np.float64)
-    inverse = np.linalg.inv(G[np.ix_(low, low)])
-    cross = G[np.ix_(low, high)]
-    S = G[np.ix_(high, high)] - cross.T @ inverse @ cross
-    U = _patterns(len(high)).astype(Q.dtype)
-    Q_low, Q_high = Q[:, low].astype(np.float64), Q[:, high].astype(np.float64)
-    reduced = Q_low @ inverse
-    s = Q_high - reduced @ cross
-    # Codes cost E; all with pattern u at least the bound. Rounding must not rule out the best.
     E = energies(Q, G, B).astype(np.float64)
-    room = E + np.einsum("ij,ij->i", reduced, Q_low) + _rounding(Q, G)
-    bounds = -2 * (s.astype(Q.dtype) @ U.T)
-    bounds += np.einsum("ij,ij->i", U @ S.astype(Q.dtype), U)
-    samples, patterns = np.nonzero(bounds <= room.astype(Q.dtype)[:, None])
-    G_low, cross = G[np.ix_(low, low)], cross.astype(Q.dtype)
+    G_low, cross = G[np.ix_(low, low)], G[np.ix_(low, high)]
+    samples, patterns = np.nonzero(_open(Q, G, E, low, high))
+    U = _patterns(len(high)).astype(Q.dtype)
+    Q_high, cross = Q[:, high], cross.astype(Q.dtype)
     base = np.einsum("ij,ij->i", U @ G[np.ix_(high, high)].astype(Q.dtype), U)
     for start in range(0, len(samples), _PAIRS):
         i, u = samples[start : start + _PAIRS], U[patterns[start : start + _PAIRS]]
         # E(v, u) = base(u) − 2 q_uᵀu + vᵀ G_vv v − 2 (q_v − G_vu u)ᵀ v
-        of_u = base[patterns[start : start + _PAIRS]] - 2 * np.einsum("ij,ij->i", Q_high[i].astype(Q.dtype), u)
+        of_u = base[patterns[start : start + _PAIRS]] - 2 * np.einsum("ij,ij->i", Q_high[i], u)
         q = Q[np.ix_(i, low)] - u @ cross.T
         better, v = _enumerate(q, G_low, E[i] - of_u, _rounding(Q[i], G))
         if not len(better):
@@ -138,6 +131,29 @@ def solve(Q: Array, G: Array, B: NDArray[np.int8]) -> None:
         B[np.ix_(i[better[first]], low)] = v[first]
         B[np.ix_(i[better[first]], high)] = u[better[first]].astype(np.int8)
         E[i[better[first]]] = found[first]
+
+
+def _open(Q: Array, G: Array, E: Array, low: Array, high: Array) -> NDArray[np.bool_]:
+    """Which patterns u (rows, 2^|u|) may have a code below ``E``: those whose bound is not above it.
+
+    Rounding must not rule out the best, so that what may be rounding counts in favour of a pattern.
+    """
+    G_low, cross = G[np.ix_(low, low)], G[np.ix_(low, high)]
+    condition = np.linalg.cond(G_low)
+    U = _patterns(len(high)).astype(np.float64)
+    if not condition < _WORST_CONDITION:
+        return np.ones((len(Q), len(U)), dtype=np.bool_)
+    inverse = np.linalg.inv(G_low)
+    S = G[np.ix_(high, high)] - cross.T @ inverse @ cross
+    Q_low = Q[:, low].astype(np.float64)
+    reduced = Q_low @ inverse
+    s = Q[:, high] - reduced @ cross
+    least = np.einsum("ij,ij->i", reduced, Q_low)
+    sizes = np.abs(reduced * Q_low).sum(axis=1) + 2 * np.abs(s).sum(axis=1) + np.abs(S).sum()
+    room = E + least + _rounding(Q, G) + 4 * np.finfo(np.float64).eps * condition * sizes
+    bounds = -2 * (s @ U.T)
+    bounds += np.einsum("ij,ij->i", U @ S, U)
+    return np.asarray(bounds <= room[:, None])
 
 
 def _enumerate(Q: Array, G: Array, E: Array, margin: Array | None = None) -> tuple[NDArray[np.intp], NDArray[np.int8]]:
@@ -168,9 +184,10 @@ def _rounding(Q: Array, G: Array) -> Array:
 def _order(G: Array) -> NDArray[np.intp]:
     """Bits in an order whose last decide most: those of which the rest, if real, could make good least."""
     rest, last = list(range(len(G))), []
+    G = G + 1e-12 * np.trace(G) * np.eye(len(G))  # so that there is an inverse
     while len(rest) > GROUP:
         # 1 / (G⁻¹)_kk: what is left of G_kk when all others are fitted
-        k = rest[int(np.argmin(np.diag(np.linalg.inv(G[np.ix_(rest, rest)].astype(np.float64)))))]
+        k = rest[int(np.argmin(np.diag(np.linalg.inv(G[np.ix_(rest, rest)]))))]
         rest.remove(k)
         last.append(k)
     return np.array([*rest, *reversed(last)])

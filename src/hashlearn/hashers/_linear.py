@@ -1,4 +1,4 @@
-"""Linear hash functions, sgn((x − mean) W): what LSH and ITQ share."""
+"""Linear hash functions, sgn((x − mean) W), and the principal directions of data."""
 
 from __future__ import annotations
 

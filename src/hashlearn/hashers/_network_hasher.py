@@ -83,8 +83,9 @@ class LayeredHasher(Hasher):
         for n in self._hidden(n_features, self.n_bits):
             check_count("hidden_units", n)
 
+    @abstractmethod
     def _auto_units(self, n_bits: int, n_features: int) -> tuple[int, ...]:
-        return auto_units(n_bits, n_features)
+        """Units of the hidden layers unless they are given."""
 
     def _hidden(self, n_features: int, n_bits: int) -> Sequence[int]:
         units = self.hidden_units
@@ -159,6 +160,9 @@ class NetworkHasher(LayeredHasher):
     _not_saved = ("callback",)
     #: What an iteration learns beside what a model file holds.
     _beside_state: tuple[str, ...] = ()
+
+    def _auto_units(self, n_bits: int, n_features: int) -> tuple[int, ...]:
+        return auto_units(n_bits, n_features)
 
     def _check_parameters(self, n_features: int) -> None:
         super()._check_parameters(n_features)

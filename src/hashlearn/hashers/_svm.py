@@ -37,7 +37,7 @@ from hashlearn.hashers._rows import Rows
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
-# LIBLINEAR's: the gradient is small enough; conjugate gradients are near enough to the Newton step.
+# LIBLINEAR's rules: the gradient is small enough; conjugate gradients are near enough to the Newton step.
 _TOLERANCE = 1e-3
 _CG_TOLERANCE = 0.1
 _CG_STEPS = 30

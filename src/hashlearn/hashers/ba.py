@@ -30,7 +30,8 @@ The paper's codes are 0/1: with z = (b + 1)/2 its μ ‖z − h‖² is the μ/4
 A bit's new support vector machine is taken if it errs less often than the one before; so none of the steps can raise E
 while μ is held. Ends when the Z step changes nothing and B = h(X), as happens once μ is large.
 
-Cost of an iteration: 2mDL for the decoder, 4mDL for each step of conjugate gradients, 2mDL + 2^8 m L/8 for the codes.
+Cost of an iteration: 2mDL for the decoder, 4mDL + 4D²L for each step of conjugate gradients, 2mDL for Q and 512mL for
+each sweep over the groups of bits (up to 16 bits, some 8,000m for the bounds, and as much for what they leave).
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ Floats = NDArray[np.float64]
 
 # Codes of up to so many bits are found exactly unless told otherwise.
 _EXACT_BITS = 2 * GROUP
+# Penalties and weights that float32 can tell from nothing and from all, for data whose widest range is 1.
+_LEAST, _MOST = 1e-9, 1e9
 # Steps of a support vector machine in an iteration; the next goes on from where they end.
 _NEWTON_STEPS = 8
 # Sweeps over all groups of bits; they end far earlier.
@@ -83,9 +86,10 @@ class BA(LinearHasher):
         Weight of the errors of the support vector machines; the authors' 100.
     solver
         Of the support vector machines: ``"newton"``, all bits at once; ``"liblinear"``, one by one by scikit-learn's
-        LIBLINEAR, as the authors did. The same minimum.
+        LIBLINEAR, as the authors did, with a float64 copy of X. The same minimum.
     z_step
-        ``"auto"``: exact up to 16 bits, in groups of 8 beyond. ``"groups"``: in groups of 8 at any length.
+        ``"auto"``: exact up to 16 bits, in groups of 8 beyond. ``"groups"``: in groups of 8 at any length (up to 8
+        bits the same).
     random_state
         Seed of ITQ's first rotation, for ``init="itq"``; nothing else is drawn.
     show_progress
@@ -129,12 +133,14 @@ class BA(LinearHasher):
     def _check_parameters(self, n_features: int) -> None:
         super()._check_parameters(n_features)
         check_choice("init", self.init, ("pca", "itq"))
-        check_weight("mu", self.mu, zero=False)
-        check_weight("mu_factor", self.mu_factor, zero=False)
+        for name in ("mu", "C"):
+            check_weight(name, getattr(self, name), zero=False)
+            if not _LEAST <= getattr(self, name) <= _MOST:
+                raise ValueError(f"{name} must be between {_LEAST:g} and {_MOST:g}; got {getattr(self, name)!r}.")
+        check_weight("mu_factor", self.mu_factor)
         if self.mu_factor < 1:
             raise ValueError(f"mu_factor must be at least 1; got {self.mu_factor!r}.")
         check_count("max_iter", self.max_iter)
-        check_weight("C", self.C, zero=False)
         check_choice("solver", self.solver, ("newton", "liblinear"))
         check_choice("z_step", self.z_step, ("auto", "groups"))
         check_flag("show_progress", self.show_progress, None)
@@ -146,7 +152,8 @@ class BA(LinearHasher):
         ):
             self.mean_, covariance = mean_and_covariance(X, threads)
             self.range_ = np.array(_widest_range(X, threads))
-            rows = Rows(X, self.mean_, float(self.range_), threads)
+            # Beside the rows: codes, and what the support vector machines hold of each.
+            rows = Rows(X, self.mean_, float(self.range_), threads, beside=6 * self.n_bits_)
             P = self._directions(X, covariance, threads).astype(rows.dtype)
             B = np.empty((len(X), self.n_bits_), dtype=np.int8)
 
@@ -168,7 +175,7 @@ class BA(LinearHasher):
                 if not self.converged_:
                     training.decoder_step()
                     training.hash_step()
-                mu *= self.mu_factor
+                mu = min(mu * self.mu_factor, _MOST)
                 advance(1)
         self.n_iter_ = len(self.history_)
         # (x − mean) / range · A = (x − mean) · A / range
@@ -212,7 +219,7 @@ class _Training:
         self.rows, self.B, self.svms, self.exact = rows, B, svms, exact
         self.hX = B.copy()  # what the hash functions give; at first there are none
         self.A: Floats = np.zeros((rows.shape[1] + 1, B.shape[1]))
-        self._wrong = np.full(B.shape[1], len(B))  # so that the first are taken
+        self._wrong = np.full(B.shape[1], len(B) + 1)  # so that the first are taken
         self.sums = self._sums()
         self.decoder_step()
         self.hash_step()
@@ -277,7 +284,7 @@ class _Training:
     def objective(self, mu: float) -> dict[str, float]:
         """E / m and its terms."""
         m = len(self.B)
-        reconstruction = 2 * self.sums.loss(*self.decoder)[0]
+        reconstruction = max(2 * self.sums.loss(*self.decoder)[0], 0.0)  # a difference of large sums
         penalty = mu * self.errors / m  # μ/4 (±2)²
         return {"objective": reconstruction + penalty, "reconstruction": reconstruction, "penalty": penalty}
 
@@ -286,17 +293,21 @@ class _Liblinear:
     """The support vector machines by scikit-learn's LIBLINEAR, a bit at a time, on all cores."""
 
     def __init__(self, rows: Rows, C: float) -> None:
-        self.rows, self.C = rows, C
+        if rows.streamed:
+            raise ValueError(
+                "solver='liblinear' takes all samples in memory at once, and X is too large: use 'newton'."
+            )
+        self.C = C
+        self._X = np.asarray(rows[slice(0, len(rows))], dtype=np.float64)
 
     def fit(self, Y: Codes, max_steps: int) -> Floats:
         from sklearn.svm import LinearSVC
 
-        X = self.rows[slice(0, len(self.rows))].astype(np.float64)
-
         def one(k: int) -> Floats:
             if (Y[:, k] == Y[0, k]).all():  # LIBLINEAR wants two classes
-                return np.append(np.zeros(X.shape[1]), float(Y[0, k]))
-            svm = LinearSVC(C=self.C, dual=False, tol=1e-3, max_iter=1000).fit(X, Y[:, k])
+                return np.append(np.zeros(self._X.shape[1]), float(Y[0, k]))
+            # (Nothing is drawn for dual=False; without a seed NumPy's global generator would be moved all the same.)
+            svm = LinearSVC(C=self.C, dual=False, tol=1e-3, max_iter=1000, random_state=0).fit(self._X, Y[:, k])
             return np.append(svm.coef_[0], svm.intercept_)
 
         with thread_map() as threads:

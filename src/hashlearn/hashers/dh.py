@@ -86,9 +86,10 @@ class DH(LayeredHasher):
     learning_rate
         What the gradient is multiplied by in a step of gradient descent; halved, should a step lead above the start.
     max_iter
-        Most iterations. More of them make the objective lower, and at some point the codes worse.
+        Most iterations. At the default rate the objective falls on the whole, not with every step; and more of them
+        make the codes worse at some point.
     tol
-        Gradient descent ends before that with a step that changes the objective by at most this share.
+        Gradient descent ends before that with a step that lowers the objective by at most this share.
     scale
         The total variance that X is scaled to, after its mean is taken off; None: not at all. It decides how far from
         linear the tanh units are when training starts.
@@ -185,7 +186,7 @@ class DH(LayeredHasher):
         self._keep_layers(layers_of(theta, sizes))
         self.n_iter_ = len(self.history_) - 1
         change = _change(self.history_)
-        self.converged_ = change <= _SETTLED
+        self.converged_ = abs(change) <= _SETTLED
         if not self.converged_:
             warnings.warn(
                 f"DH has not settled: its objective changed by {change:.1%} in the last of its {self.n_iter_} steps "
@@ -200,7 +201,7 @@ class DH(LayeredHasher):
             theta = at
             self.history_.append({"objective": sum(terms.values()), **terms})
             advance(len(self.history_) > 1)
-            if _change(self.history_) <= float(self.tol):
+            if -float(self.tol) <= _change(self.history_) <= 0:
                 break
         return theta
 
@@ -215,6 +216,7 @@ class DH(LayeredHasher):
             if value < lowest["objective"]:
                 lowest = {"objective": value, **terms}
             if not self.history_:
+                _check_finite(value, gradient)
                 self.history_.append(lowest)
             return terms, gradient
 
@@ -236,11 +238,11 @@ class DH(LayeredHasher):
 
 
 def _change(history: list[Terms]) -> float:
-    """By what share the objective changed in the last step; infinite before the first."""
+    """By what share the objective changed in the last step, negative if it fell; infinite before the first."""
     if len(history) < 2:
         return np.inf
     before, now = (record["objective"] for record in history[-2:])
-    return abs(before - now) / max(abs(now), np.finfo(np.float64).tiny)
+    return (now - before) / max(abs(now), np.finfo(np.float64).tiny)
 
 
 def start(covariance: Floats, sizes: Sequence[int]) -> list[Layer]:
@@ -257,9 +259,8 @@ def descend(J: Objective, theta: Floats, rate: float) -> Iterator[tuple[Floats, 
     """
     terms, gradient = J(theta)
     highest = sum(terms.values())
+    _check_finite(highest, gradient)
     while True:
-        if not np.isfinite(highest) or not np.isfinite(gradient).all():
-            raise ValueError("the objective of DH is not finite for these weights and this scale: make them smaller.")
         yield theta, terms
         for _ in range(_HALVINGS):
             with _weights_may_overflow():
@@ -271,6 +272,12 @@ def descend(J: Objective, theta: Floats, rate: float) -> Iterator[tuple[Floats, 
         else:
             raise ValueError(f"DH ends above its start with every rate down to {rate:.2g}: make learning_rate smaller.")
         theta, gradient = there, slope
+
+
+def _check_finite(value: float, gradient: Floats) -> None:
+    """Refuse to start where there is no way down."""
+    if not np.isfinite(value) or not np.isfinite(gradient).all():
+        raise ValueError("the objective of DH is not finite for these weights and this scale: make them smaller.")
 
 
 def objective(rows: Rows, theta: Floats, sizes: Sequence[int], lambdas: Lambdas) -> tuple[Terms, Floats]:

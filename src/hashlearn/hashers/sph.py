@@ -41,6 +41,8 @@ from hashlearn.hashers.base import Hasher, check_count, check_flag, check_weight
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
 
+# Values whose difference is at most this many units in the last place of the largest count as equal.
+_ROUNDING = 16
 # A pivot starts as the mean of this many samples.
 _SAMPLES_OF_A_PIVOT = 5
 
@@ -239,18 +241,25 @@ class _Spheres:
 def _halving(g: NDArray[Any]) -> Any:
     """A threshold with half of the values g (m,) below it: half way between the two in the middle, m // 2 below.
 
-    So that rounding does not move a sample across. Where values are equal in the middle, those count as below.
+    So that rounding does not move a sample across. Where values in the middle are equal, but for rounding, all of them
+    count as below, and the threshold is half way to the next larger one. (A handful among thousands that happen to be
+    as near are no such tie.)
     """
     half = len(g) // 2
     below, above = np.partition(g, (half - 1, half))[half - 1 : half + 1]
-    middle = below + (above - below) / 2
-    return middle if middle < above else below
+    near = g.dtype.type(_ROUNDING * np.finfo(g.dtype).eps) * np.abs(g).max()
+    tied = np.count_nonzero(np.abs(g - below) <= near) > 1 + len(g) // 1000
+    if above > below and not tied:
+        middle = below + (above - below) / 2
+        return middle if middle < above else below
+    last = g[g <= below + near].max()
+    larger = g[g > last]
+    return last + (larger.min() - last) / 2 if larger.size else last + 4 * near
 
 
 def _forces(P: NDArray[np.float64], o: NDArray[np.int64], m: int) -> NDArray[np.float64]:
     """f_i (L, D), the mean of the forces on each pivot."""
     C = (o - m / 4) / (m / 4)
-    np.fill_diagonal(C, 0)
     # Σ_j ½ c_ij (p_i − p_j)
     return np.asarray((C.sum(axis=1)[:, None] * P - C @ P) / (2 * len(P)))
 
