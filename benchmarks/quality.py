@@ -83,7 +83,7 @@ PLANS: dict[str, dict[str, tuple[str, ...]]] = {
     "rivals": {
         "cifar10": ("sh", "sph", "kmh", "kmh, 8 bits a subspace", "dh", "ba", "ba, from itq"),
         "mnist": ("sh", "sph", "kmh", "kmh, 8 bits a subspace", "dh", "ba", "ba, from itq"),
-        "cifar10-dh": ("sh", "sph", "kmh", "dh", "ba"),
+        "cifar10-dh": ("sh", "sph", "kmh", "dh", "ba", "ba, from itq"),
         "sift-photos": ("sh", "sph", "kmh", "dh", "ba"),
     },
 }
