@@ -56,6 +56,13 @@ def units_by_length(table: Mapping[int, tuple[int, ...]], n_bits: int, n_feature
     return tuple(units)
 
 
+def check_variance(scale: object) -> None:
+    """Refuse what X can't be scaled to: a total variance that is no number above 0, or out of float32's reach."""
+    check_weight("scale", scale, zero=False)
+    if not 1e-30 <= float(scale) <= 1e30:  # type: ignore[arg-type]
+        raise ValueError(f"scale must be between 1e-30 and 1e30; got {scale}.")
+
+
 class Samples(NamedTuple):
     """What a network is trained on."""
 
@@ -182,9 +189,7 @@ class NetworkHasher(LayeredHasher):
         if isinstance(self.scale, str):
             check_choice("scale", self.scale, ("range",))
         elif self.scale is not None:
-            check_weight("scale", self.scale, zero=False)
-            if not 1e-30 <= float(self.scale) <= 1e30:
-                raise ValueError(f"scale must be between 1e-30 and 1e30; got {self.scale}.")
+            check_variance(self.scale)
         check_flag("show_progress", self.show_progress, None)
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be a function or None; got {self.callback!r}.")

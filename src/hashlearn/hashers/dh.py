@@ -45,7 +45,7 @@ from hashlearn.codes import signs_of
 from hashlearn.hashers._lbfgs import Objective, minimise
 from hashlearn.hashers._linear import centred, mean_and_covariance, principal_directions
 from hashlearn.hashers._network import Layer, flatten, layers_of
-from hashlearn.hashers._network_hasher import LayeredHasher, units_by_length
+from hashlearn.hashers._network_hasher import LayeredHasher, check_variance, units_by_length
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers.base import check_choice, check_count, check_flag, check_weight, compute_type
 from hashlearn.progress import progress_bar
@@ -153,9 +153,7 @@ class DH(LayeredHasher):
         check_choice("solver", self.solver, ("descent", "lbfgs"))
         check_count("max_iter", self.max_iter)
         if self.scale is not None:
-            check_weight("scale", self.scale, zero=False)
-            if not 1e-30 <= float(self.scale) <= 1e30:
-                raise ValueError(f"scale must be between 1e-30 and 1e30; got {self.scale}.")
+            check_variance(self.scale)
         check_flag("show_progress", self.show_progress, None)
 
     def _project(self, X: Array) -> Array:
