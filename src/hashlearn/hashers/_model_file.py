@@ -127,8 +127,13 @@ def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
         raise refuse(f"it must hold the arrays {', '.join(state)}; it holds {', '.join(arrays) or 'none'}")
     if header.get("sha256") != _content(arrays):
         raise refuse("its arrays are not those that were saved: their SHA-256 differs")
-    for name, shape in state.items():
+    sizes: dict[int | str, int] = {}  # those that have a name instead of a number, from the first array with it
+    for name, rule in state.items():
         array = arrays[name]
+        for size, found in zip(rule, array.shape, strict=False):
+            if isinstance(size, str) and found > 0:
+                sizes.setdefault(size, found)
+        shape = tuple(sizes.get(size, size) for size in rule)
         if array.dtype.kind != "f" or array.shape != shape:
             raise refuse(f"{name} must be real numbers {shape}; got {array.dtype} {array.shape}")
         if not np.isfinite(array).all():
