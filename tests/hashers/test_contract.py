@@ -62,6 +62,8 @@ def fitted(name, data, n_bits=12, random_state=0, **parameters):
         ("kmh", {"bits_per_subspace": 4, "affinity_weight": 10.0, "max_iter": 50}),
         ("ba", {"init": "pca", "mu": 5e-3, "mu_factor": 1.2, "max_iter": 60, "C": 100.0, "z_step": "auto"}),
         ("dh", {"lambda1": 100.0, "lambda2": 1e-3, "lambda3": 1e-3, "learning_rate": 0.3, "max_iter": 10, "scale": 64}),
+        ("sdh", {"n_anchors": 1000, "sigma": 0.4, "nu": 1e-5, "lambda_g": 1, "lambda_f": 1e-2, "max_iter": 5}),
+        ("itq-cca", {"regularization": 1e-4, "max_iter": 50}),
         ("udh-dnn", {"lambda1": 1e-5, "lambda2": 5e-2, "lambda3": 1e-2, "lambda4": 1e-6, "max_iter": 10, "scale": 5}),
         ("sdh-dnn", {"lambda1": 1e-3, "lambda2": 5, "lambda3": 1, "lambda4": 1e-4, "max_iter": 5, "scale": 500}),
     ],
