@@ -98,6 +98,16 @@ class KernelHasher(Hasher):
     def _is_linear(self) -> bool:
         return getattr(self, "kernel", "rbf") == "linear"
 
+    def _keep_width(self, width: float, dtype: np.dtype[Any]) -> None:
+        """2σ², or 1 if that is 0; refused if vectors of this type can't be divided by it."""
+        kind = compute_type(dtype)
+        width = width if width != 0 else 1.0
+        if not 8 / np.finfo(kind).max < width < np.finfo(kind).max / 8:
+            raise ValueError(
+                f"X has values, or distances, whose squares {kind.__name__} does not hold; scale it first."
+            )
+        self.width_ = np.array(width)
+
     def _kernel(self, dtype: Any) -> Kernel:
         return Kernel(self.anchors_, None if self._is_linear else float(self.width_), dtype, unit=self._unit)
 

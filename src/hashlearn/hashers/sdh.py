@@ -40,7 +40,7 @@ from hashlearn.hashers._discrete import descend
 from hashlearn.hashers._kernel import Kernel, KernelHasher, mean_square_distance, unit_rows
 from hashlearn.hashers._linear import centred
 from hashlearn.hashers._rows import Rows
-from hashlearn.hashers.base import check_count, check_flag, check_weight, compute_type, row_blocks
+from hashlearn.hashers.base import check_count, check_flag, check_weight, row_blocks
 from hashlearn.progress import progress_bar
 from hashlearn.threads import thread_map
 
@@ -162,7 +162,6 @@ class SDH(KernelHasher):
 
     def _choose_kernel(self, X: Array, rng: np.random.Generator) -> None:
         """Anchors, and what vectors are compared with them by."""
-        dtype = compute_type(X.dtype)
         self.offset_ = np.zeros(X.shape[1]) if self.unit_length else X.mean(axis=0, dtype=np.float64)
 
         def prepared(rows: Any) -> Floats:
@@ -179,10 +178,7 @@ class SDH(KernelHasher):
             width = 2 * mean_square_distance(total / len(X), square / len(X), self.anchors_)
         else:
             width = 2 * float(self.sigma) ** 2
-        width = width if width > 0 else 1.0
-        if not np.isfinite(dtype(width)) or not np.isfinite(dtype(1) / dtype(width)):
-            raise ValueError(f"X, or sigma, has values whose squares {dtype.__name__} does not hold; scale it first.")
-        self.width_ = np.array(width)
+        self._keep_width(width, X.dtype)
 
     def summary(self) -> dict[str, Any]:
         if not hasattr(self, "history_"):
