@@ -102,10 +102,9 @@ class KernelHasher(Hasher):
         """2σ², or 1 if that is 0; refused if vectors of this type can't be divided by it."""
         kind = compute_type(dtype)
         width = width if width != 0 else 1.0
-        if not 8 / np.finfo(kind).max < width < np.finfo(kind).max / 8:
-            raise ValueError(
-                f"X has values, or distances, whose squares {kind.__name__} does not hold; scale it first."
-            )
+        most = float(np.finfo(kind).max) / 8
+        if not 1 / most < width < most:
+            raise ValueError(f"X, or sigma, has values whose squares {kind.__name__} does not hold; scale it first.")
         self.width_ = np.array(width)
 
     def _kernel(self, dtype: Any) -> Kernel:
