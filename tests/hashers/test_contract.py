@@ -30,7 +30,7 @@ SHORT = {
     "sdh-dnn": {"max_iter": 2, "lbfgs_iter": 10},
     "ba": {"init": "itq", "max_iter": 3},
     "dh": {"max_iter": 2},
-    "ksh": {"n_anchors": 40, "max_iter": 20},
+    "ksh": {"n_anchors": 20, "max_iter": 20},
     "kmh": {"bits_per_subspace": 1},  # not short, but of every length: its own tests take 4 and 8
 }
 pytestmark = pytest.mark.filterwarnings("ignore:.*has not settled:sklearn.exceptions.ConvergenceWarning")

@@ -128,7 +128,7 @@ class KSH(KernelHasher):
         ):
             mean, square = self._mean_and_square(X, threads)
             self.anchors_ = centred(X[anchors], self.offset_).astype(np.float64)
-            # The differences are exact where samples differ little, but rounding may leave their mean below 0.
+            # 0, or rounding, if all samples are equal
             spread = mean_square_distance(mean, square, self.anchors_)
             self.width_ = np.array(2 * spread if spread > 0 else 2.0)
             KT, kernel_mean = self._kernel_values(X, threads)
@@ -239,12 +239,12 @@ def learn_bit(residual: Residual, max_iter: int, tol: float) -> tuple[Floats, di
 
 
 def spectral(residual: Residual) -> Floats:
-    """The a (p,) that maximises aᵀK̄ᵀRK̄a with aᵀK̄ᵀK̄a = m; zeros if K̄ is zero."""
+    """The a (p,) that maximises aᵀK̄ᵀRK̄a with aᵀK̄ᵀK̄a = m; zeros if K̄ is zero but for rounding."""
     from scipy.linalg import eigh
 
     p = len(residual.gram)
     level = np.trace(residual.gram) / p
-    if level == 0:
+    if level <= len(residual) * (4 * np.finfo(residual.KT.dtype).eps) ** 2:
         return np.zeros(p)
     _, vectors = eigh(residual.form, residual.gram + _RIDGE * level * np.eye(p), subset_by_index=[p - 1, p - 1])
     a = vectors[:, 0]
