@@ -3,15 +3,15 @@
     python benchmarks/quality.py udh-dnn [--only DATA ...] [--variants NAME ...] [--json docs/results/udh-dnn.json]
     python benchmarks/quality.py sdh-dnn [--only DATA ...] [--variants NAME ...] [--json docs/results/sdh-dnn.json]
     python benchmarks/quality.py rivals [--only DATA ...] [--variants NAME ...] [--json docs/results/rivals.json]
-    python benchmarks/quality.py supervised [--only DATA ...] [--variants NAME ...] [--json docs/results/supervised.json]
+    python benchmarks/quality.py supervised [--only DATA ...] [--variants NAME ...] [--json docs/results/…]
 
 udh-dnn: data, lengths, seeds and protocols of baselines.py, whose LSH and ITQ stand beside; on sift-photos three seeds,
 and ITQ with them. rivals: likewise, the other unsupervised methods; one run where nothing is drawn and the data are the
 same; SPH is judged by spherical Hamming distance too (map_spherical).
 
-sdh-dnn: mnist and cifar10, labels as truth, with ITQ beside it; supervised: likewise, the other supervised methods. The database is the training data, of which a model may
-have seen all or a part, with labels; so that overfitting shows, each is also judged on samples that it was trained on
-alone (map_seen) and on the test data alone (map_new).
+sdh-dnn: mnist and cifar10, labels as truth, with ITQ beside it; supervised: likewise, the other supervised methods. The
+database is the training data, of which a model may have seen all or a part, with labels; so that overfitting shows,
+each is also judged on samples that it was trained on alone (map_seen) and on the test data alone (map_new).
 
 A run that the file holds already is not repeated, so that it can be stopped and taken up again.
 """

@@ -23,7 +23,10 @@ PAGES = (
     "README.md",
     "docs/unsupervised.md",
     "docs/supervised.md",
-    *(f"docs/methods/{name}.md" for name in ("udh-dnn", "sdh-dnn", *(name for names in MEASURED.values() for name in names))),
+    *(
+        f"docs/methods/{name}.md"
+        for name in ("udh-dnn", "sdh-dnn", *(name for names in MEASURED.values() for name in names))
+    ),
 )
 LENGTHS = (8, 16, 32, 64)
 # What a table is made of: files, and what the methods or variants in each are called, in the order of the lines.

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hashlearn.hashers import BA, DH, ITQ, ITQCCA, KMH, LSH, METHODS, SDH, SDHDNN, SH, SPH, UDHDNN, Hasher
+    from hashlearn.hashers import BA, DH, ITQ, ITQCCA, KMH, KSH, LSH, METHODS, SDH, SDHDNN, SH, SPH, UDHDNN, Hasher
 
     load = Hasher.load
 
@@ -21,6 +21,7 @@ __all__ = [
     "ITQ",
     "ITQCCA",
     "KMH",
+    "KSH",
     "LSH",
     "METHODS",
     "SDH",

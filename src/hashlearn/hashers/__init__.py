@@ -6,6 +6,7 @@ from hashlearn.hashers.dh import DH
 from hashlearn.hashers.itq import ITQ
 from hashlearn.hashers.itq_cca import ITQCCA
 from hashlearn.hashers.kmh import KMH
+from hashlearn.hashers.ksh import KSH
 from hashlearn.hashers.lsh import LSH
 from hashlearn.hashers.sdh import SDH
 from hashlearn.hashers.sdh_dnn import SDHDNN
@@ -15,7 +16,22 @@ from hashlearn.hashers.udh_dnn import UDHDNN
 
 #: Every method by its name. A class listed here is on the command line and in the contract tests.
 METHODS: dict[str, type[Hasher]] = {
-    method.name: method for method in (LSH, SH, ITQ, SPH, KMH, BA, DH, SDH, ITQCCA, UDHDNN, SDHDNN)
+    method.name: method for method in (LSH, SH, ITQ, SPH, KMH, BA, DH, SDH, ITQCCA, KSH, UDHDNN, SDHDNN)
 }
 
-__all__ = ["BA", "DH", "ITQ", "ITQCCA", "KMH", "LSH", "METHODS", "SDH", "SDHDNN", "SH", "SPH", "UDHDNN", "Hasher"]
+__all__ = [
+    "BA",
+    "DH",
+    "ITQ",
+    "ITQCCA",
+    "KMH",
+    "KSH",
+    "LSH",
+    "METHODS",
+    "SDH",
+    "SDHDNN",
+    "SH",
+    "SPH",
+    "UDHDNN",
+    "Hasher",
+]
