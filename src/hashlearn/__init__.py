@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hashlearn.hashers import BA, DH, ITQ, KMH, LSH, METHODS, SDHDNN, SH, SPH, UDHDNN, Hasher
+    from hashlearn.hashers import BA, BRE, DH, ITQ, KMH, LSH, METHODS, SDHDNN, SH, SPH, UDHDNN, Hasher
 
     load = Hasher.load
 
-_HASHERS = ("BA", "DH", "ITQ", "KMH", "LSH", "METHODS", "SDHDNN", "SH", "SPH", "UDHDNN", "Hasher")
+_HASHERS = ("BA", "BRE", "DH", "ITQ", "KMH", "LSH", "METHODS", "SDHDNN", "SH", "SPH", "UDHDNN", "Hasher")
 _MODULES = ("codes", "datasets", "errors", "evaluation", "experiments", "features", "hashers", "vectors")
 
-__all__ = ["BA", "DH", "ITQ", "KMH", "LSH", "METHODS", "SDHDNN", "SH", "SPH", "UDHDNN", "Hasher", "load"]
+__all__ = ["BA", "BRE", "DH", "ITQ", "KMH", "LSH", "METHODS", "SDHDNN", "SH", "SPH", "UDHDNN", "Hasher", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from hashlearn.hashers.ba import BA
 from hashlearn.hashers.base import Hasher
+from hashlearn.hashers.bre import BRE
 from hashlearn.hashers.dh import DH
 from hashlearn.hashers.itq import ITQ
 from hashlearn.hashers.kmh import KMH
@@ -12,6 +13,8 @@ from hashlearn.hashers.sph import SPH
 from hashlearn.hashers.udh_dnn import UDHDNN
 
 #: Every method by its name. A class listed here is on the command line and in the contract tests.
-METHODS: dict[str, type[Hasher]] = {method.name: method for method in (LSH, SH, ITQ, SPH, KMH, BA, DH, UDHDNN, SDHDNN)}
+METHODS: dict[str, type[Hasher]] = {
+    method.name: method for method in (LSH, SH, ITQ, SPH, KMH, BA, DH, BRE, UDHDNN, SDHDNN)
+}
 
-__all__ = ["BA", "DH", "ITQ", "KMH", "LSH", "METHODS", "SDHDNN", "SH", "SPH", "UDHDNN", "Hasher"]
+__all__ = ["BA", "BRE", "DH", "ITQ", "KMH", "LSH", "METHODS", "SDHDNN", "SH", "SPH", "UDHDNN", "Hasher"]
