@@ -208,6 +208,23 @@ def test_no_step_raises_the_objective_and_all_keep_their_promise(kernel, dtype, 
     assert hasher.objective_[-1] == slow.dense_objective(trainings[0].B.astype(int), y) / (6 * 500) ** 2
 
 
+def test_a_visit_that_rounding_spoils_is_undone(digits, monkeypatch):
+    """Steps that promise what the weights do not hold."""
+    y = digits[1][:200]
+    rng = np.random.default_rng(0)
+    descent = bre.Descent(rng.standard_normal((12, 200)), np.arange(12).reshape(3, 4), y, rng)
+    descent.sweep()
+    monkeypatch.setattr(bre, "best_weight", lambda pairs, now, v, h, kappa, w, others: (rng.normal(), v, h, now + 1))
+    undone = []
+    for i in range(30):
+        before, W = descent.objective(), descent.W.copy()
+        descent.visit(i % 3, np.arange(4))
+        assert descent.objective() <= before
+        np.testing.assert_array_equal(descent.B[:, i % 3], signs_of(descent.values(i % 3)))
+        undone.append(np.array_equal(W, descent.W))
+    assert any(undone)
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8])
 def test_the_hash_functions_give_the_bits_that_training_ended_with(kernel, dtype, digits, trainings):

@@ -30,6 +30,7 @@ SHORT = {
     "sdh-dnn": {"max_iter": 2, "lbfgs_iter": 10},
     "ba": {"init": "itq", "max_iter": 3},
     "dh": {"max_iter": 2},
+    "bre": {"anchors_per_bit": 10, "max_iter": 2},
     "kmh": {"bits_per_subspace": 1},  # not short, but of every length: its own tests take 4 and 8
 }
 pytestmark = pytest.mark.filterwarnings("ignore:.*has not settled:sklearn.exceptions.ConvergenceWarning")
@@ -62,6 +63,7 @@ def fitted(name, data, n_bits=12, random_state=0, **parameters):
         ("kmh", {"bits_per_subspace": 4, "affinity_weight": 10.0, "max_iter": 50}),
         ("ba", {"init": "pca", "mu": 5e-3, "mu_factor": 1.2, "max_iter": 60, "C": 100.0, "z_step": "auto"}),
         ("dh", {"lambda1": 100.0, "lambda2": 1e-3, "lambda3": 1e-3, "learning_rate": 0.3, "max_iter": 10, "scale": 64}),
+        ("bre", {"anchors_per_bit": 50, "kernel": "linear", "samples_per_class": 2000, "max_iter": 30, "tol": 1e-4}),
         ("udh-dnn", {"lambda1": 1e-5, "lambda2": 5e-2, "lambda3": 1e-2, "lambda4": 1e-6, "max_iter": 10, "scale": 5}),
         ("sdh-dnn", {"lambda1": 1e-3, "lambda2": 5, "lambda3": 1, "lambda4": 1e-4, "max_iter": 5, "scale": 500}),
     ],
