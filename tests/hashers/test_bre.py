@@ -55,7 +55,7 @@ def problems(draw):
     return B, y, kappas, w, draw(st.integers(0, L - 1)), draw(st.integers(0, s - 1))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(problems())
 def test_a_weight_is_set_to_the_best_of_all_intervals(problem):
     B, y, kappas, w, k, q = problem

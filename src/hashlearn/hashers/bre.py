@@ -10,7 +10,7 @@ the distances d_M that the labels give: 0 within a class, 1 between classes.
 symbol   shape     meaning
 =======  ========  =================================================================
 Φ        (P, m)    κ of every anchor with the training samples
-W        (L, s)    weights; bit k uses the rows ``anchors[k]`` (s,) of Φ
+W        (L, s)    weights; bit k uses the rows ``which[k]`` (s,) of Φ
 v        (m,)      Σ_q W_kq κ_q, the real values of a bit; h = sgn(v), one of B
 B        (m, L)    codes, ±1
 Y        (m, c)    classes, one-hot; y (m,) their numbers
