@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hashlearn.hashers import BA, DH, ITQ, ITQCCA, KMH, KSH, LSH, METHODS, SDH, SDHDNN, SH, SPH, UDHDNN, Hasher
+    from hashlearn.hashers import BA, BRE, DH, ITQ, ITQCCA, KMH, KSH, LSH, METHODS, SDH, SDHDNN, SH, SPH, UDHDNN, Hasher
 
     load = Hasher.load
 
@@ -17,6 +17,7 @@ _MODULES = ("codes", "datasets", "errors", "evaluation", "experiments", "feature
 
 __all__ = [
     "BA",
+    "BRE",
     "DH",
     "ITQ",
     "ITQCCA",

@@ -31,6 +31,7 @@ SHORT = {
     "ba": {"init": "itq", "max_iter": 3},
     "dh": {"max_iter": 2},
     "ksh": {"n_anchors": 20, "max_iter": 20},
+    "bre": {"anchors_per_bit": 10, "max_iter": 2},
     "kmh": {"bits_per_subspace": 1},  # not short, but of every length: its own tests take 4 and 8
 }
 pytestmark = pytest.mark.filterwarnings("ignore:.*has not settled:sklearn.exceptions.ConvergenceWarning")
@@ -66,6 +67,7 @@ def fitted(name, data, n_bits=12, random_state=0, **parameters):
         ("sdh", {"n_anchors": 1000, "sigma": 0.4, "nu": 1e-5, "lambda_g": 1, "lambda_f": 1e-2, "max_iter": 5}),
         ("itq-cca", {"regularization": 1e-4, "max_iter": 50}),
         ("ksh", {"n_anchors": 300, "samples_per_class": 2000, "max_iter": 500, "tol": 1e-2}),
+        ("bre", {"anchors_per_bit": 50, "kernel": "linear", "samples_per_class": 2000, "max_iter": 30, "tol": 1e-4}),
         ("udh-dnn", {"lambda1": 1e-5, "lambda2": 5e-2, "lambda3": 1e-2, "lambda4": 1e-6, "max_iter": 10, "scale": 5}),
         ("sdh-dnn", {"lambda1": 1e-3, "lambda2": 5, "lambda3": 1, "lambda4": 1e-4, "max_iter": 5, "scale": 500}),
     ],

@@ -2,6 +2,7 @@
 
 from hashlearn.hashers.ba import BA
 from hashlearn.hashers.base import Hasher
+from hashlearn.hashers.bre import BRE
 from hashlearn.hashers.dh import DH
 from hashlearn.hashers.itq import ITQ
 from hashlearn.hashers.itq_cca import ITQCCA
@@ -16,11 +17,12 @@ from hashlearn.hashers.udh_dnn import UDHDNN
 
 #: Every method by its name. A class listed here is on the command line and in the contract tests.
 METHODS: dict[str, type[Hasher]] = {
-    method.name: method for method in (LSH, SH, ITQ, SPH, KMH, BA, DH, SDH, ITQCCA, KSH, UDHDNN, SDHDNN)
+    method.name: method for method in (LSH, SH, ITQ, SPH, KMH, BA, DH, SDH, ITQCCA, KSH, BRE, UDHDNN, SDHDNN)
 }
 
 __all__ = [
     "BA",
+    "BRE",
     "DH",
     "ITQ",
     "ITQCCA",

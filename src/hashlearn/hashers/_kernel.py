@@ -82,7 +82,7 @@ class KernelHasher(Hasher):
     """A method that learns weights of the values of a kernel with some anchors.
 
     It gives, in ``_fit``: ``offset_`` (n_features,), taken off all vectors; ``anchors_`` (p, n_features), without it;
-    ``width_`` (), 2σ² (whatever it is, for the linear kernel); ``weights_`` (p, n_bits); ``intercept_`` (n_bits,).
+    ``width_`` (), 2σ², or 0 for the linear kernel; ``weights_`` (p, n_bits); ``intercept_`` (n_bits,).
     """
 
     #: Whether vectors are brought to unit length; anchors are then stored so.
@@ -96,7 +96,7 @@ class KernelHasher(Hasher):
 
     @property
     def _is_linear(self) -> bool:
-        return getattr(self, "kernel", "rbf") == "linear"
+        return float(self.width_) == 0
 
     def _keep_width(self, width: float, dtype: np.dtype[Any]) -> None:
         """2σ², or 1 if that is 0; refused if vectors of this type can't be divided by it."""

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.codes import signs_of
-from hashlearn.hashers._classes import checked_classes, draw, warn_of_small
+from hashlearn.hashers._classes import draw_samples
 from hashlearn.hashers._kernel import KernelHasher, mean_square_distance
 from hashlearn.hashers._linear import centred
 from hashlearn.hashers._residual import Residual
@@ -117,7 +117,7 @@ class KSH(KernelHasher):
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)
-        numbers = self._draw(y, rng)
+        numbers = draw_samples(self, y, rng)
         anchors = np.sort(rng.choice(len(X), min(int(self.n_anchors), len(X)), replace=False))
         L = self.n_bits_
         with (
@@ -140,20 +140,6 @@ class KSH(KernelHasher):
         self.intercept_ = -kernel_mean @ self.weights_
         self.n_iter_ = sum(record["iterations"] for record in self.history_)
         self.converged_ = all(record["converged"] for record in self.history_)
-
-    def _draw(self, y: list[Hashable] | None, rng: np.random.Generator) -> NDArray[np.intp]:
-        """Draw the samples to train on; gives the numbers of all samples' classes."""
-        self.classes_, numbers = checked_classes(y, "KSH")
-        wanted = None if self.samples_per_class is None else int(self.samples_per_class)
-        warn_of_small(self.classes_, np.bincount(numbers), wanted, stacklevel=4)
-        self.samples_ = draw(numbers, wanted, rng)
-        self.class_counts_ = np.bincount(numbers[self.samples_], minlength=len(self.classes_))
-        if self.class_counts_.max() < 2:
-            raise ValueError(
-                f"KSH learns that samples of a class are alike; of the {len(self.classes_)} classes none has two "
-                "samples to train on."
-            )
-        return numbers
 
     def _mean_and_square(self, X: Array, threads: ThreadMap) -> tuple[Floats, float]:
         """Set offset_, the mean as the type holds it; gives mean and mean square of the samples less offset_."""
