@@ -83,6 +83,7 @@ NOT_IN_README = (
     "kmh, 8 bits a subspace",
     "ba, from itq",
 )
+_BA_DEFAULTS = {"mu": 5e-3, "mu_factor": 1.2, "C": 100.0}
 TITLES = {"map": "mAP", "map_seen": "mAP", "map_new": "mAP"}
 Row = dict[str, Any]
 
@@ -256,6 +257,28 @@ def dh_study() -> str:
     return table(["solver", "bits", "scale", "start", "mAP (P@2) after steps"], lines)
 
 
+def ba_study() -> str:
+    """Every run of benchmarks/study_ba.py."""
+    file = json.loads((RESULTS / "ba-study.json").read_text())
+    lines = []
+    for row in sorted(file["rows"], key=lambda row: row["options"]["n_bits"]):
+        options = row["options"]
+        ba = options["method"] == "ba"
+        lines.append(
+            [
+                str(options["n_bits"]),
+                f"BA, from {options['init'].upper()}" if ba else "ITQ itself",
+                *((f"{options.get(key, value):g}" if ba else "") for key, value in _BA_DEFAULTS.items()),
+                f"{row['map']:.2f}",
+                *(f"{row[f'p@{r}']:.1f}" for r in (2, 3, 4)),
+                f"{row['reconstruction']:.3f}" if ba else "",
+                str(row["iterations"]) + ("" if row["converged"] else ", not settled") if ba else "",
+            ]
+        )
+    head = ["bits", "method", "first μ", "factor", "C", "mAP", "P@2", "P@3", "P@4", "error", "iterations"]
+    return table(head, lines)
+
+
 def _keys(*names: str, lengths: Iterable[int] = LENGTHS) -> list[tuple[str, int]]:
     return [(name, n_bits) for name in names for n_bits in lengths]
 
@@ -280,6 +303,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "supervised-precision": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys(*_NEAR), spread=False),
     "supervised-seen": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_seen"), spread=True),
     "supervised-new": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_new"), spread=True),
+    "ba-study": ba_study,
     "udh-dnn-map": lambda: quality(BY_NEIGHBOURS, _ALL, _keys("map"), spread=True),
     "udh-dnn-precision": lambda: quality(BY_NEIGHBOURS, _IMAGES, _keys(*_NEAR, lengths=(16, 32, 64)), spread=False),
     "udh-dnn-precision-dh": lambda: quality(
