@@ -77,7 +77,7 @@ def test_bits_beyond_the_directions_are_those_of_directions_of_no_correlation(di
     V = (X - X.mean(axis=0)) @ P
     R = itq(V, _random_rotation(24, np.random.default_rng(3)), 6)
     np.testing.assert_allclose(hasher.components_, P @ R, atol=1e-8)
-    assert hasher.summary() == {"classes": 10, "directions": 9}
+    assert hasher.summary() == {"samples": 1797, "classes": 10, "directions": 9}
 
 
 def test_the_quantization_loss_never_rises(digits):
@@ -102,6 +102,15 @@ def test_names_of_labels_do_not_matter(digits):
     assert (a.transform(X) == b.transform(X)).mean() > 0.999
 
 
+def test_so_many_samples_of_a_class(digits):
+    X, y = digits
+    hasher = ITQCCA(12, samples_per_class=50, random_state=0).fit(X, y)
+    assert hasher.class_counts_.tolist() == [50] * 10
+    assert np.bincount(y[hasher.samples_]).tolist() == [50] * 10
+    np.testing.assert_allclose(hasher.mean_, X[hasher.samples_].mean(axis=0))
+    assert len(ITQCCA(12, random_state=0).fit(X, y).samples_) == len(X)
+
+
 def test_held_out_digits_are_found_by_class_better_than_by_itq(digits):
     X, y = digits
     truth = Truth.labels(y[:300], y[300:])
@@ -118,6 +127,7 @@ def test_held_out_digits_are_found_by_class_better_than_by_itq(digits):
     [
         ({"regularization": 0}, "regularization must be a number above 0; got 0"),
         ({"regularization": "some"}, "regularization must be a number above 0; got 'some'"),
+        ({"samples_per_class": 0}, "samples_per_class must be a whole number of at least 1; got 0"),
         ({"max_iter": 0}, "max_iter must be a whole number of at least 1; got 0"),
         ({"show_progress": 3}, "show_progress must be None or True or False; got 3"),
     ],

@@ -145,6 +145,16 @@ def test_names_of_labels_do_not_matter(digits):
     assert list(b.classes_) == [f"class {k}" for k in range(10)]
 
 
+def test_so_many_samples_of_a_class(digits):
+    X, y = digits
+    hasher = SDH(12, samples_per_class=50, random_state=0).fit(X, y)
+    assert hasher.class_counts_.tolist() == [50] * 10
+    assert np.bincount(y[hasher.samples_]).tolist() == [50] * 10
+    drawn = unit_rows(X[hasher.samples_])
+    assert all((np.abs(drawn - anchor).max(axis=1) < 1e-12).any() for anchor in hasher.anchors_)
+    assert len(SDH(12, random_state=0).fit(X, y).samples_) == len(X)
+
+
 def test_held_out_digits_are_found_by_class_far_better_than_by_itq(digits):
     X, y = digits
     truth = Truth.labels(y[:300], y[300:])
@@ -176,6 +186,7 @@ def test_kernel_values_are_never_kept_whole():
         ({"nu": 0}, "nu must be a number above 0; got 0"),
         ({"lambda_g": -1}, "lambda_g must be a number above 0; got -1"),
         ({"lambda_f": None}, "lambda_f must be a number above 0; got None"),
+        ({"samples_per_class": 0}, "samples_per_class must be a whole number of at least 1; got 0"),
         ({"max_iter": 0}, "max_iter must be a whole number of at least 1; got 0"),
         ({"restart": "yes"}, "restart must be True or False; got 'yes'"),
         ({"unit_length": 2}, "unit_length must be True or False; got 2"),

@@ -54,8 +54,10 @@ def warn_of_small(classes: Array, counts: Array, per_class: int | None, *, stack
     )
 
 
-def draw_samples(hasher: Any, y: list[Hashable] | None, rng: np.random.Generator) -> NDArray[np.intp]:
-    """For a method that learns from pairs: draw its ``samples_per_class``; gives the classes' numbers of all samples.
+def draw_samples(
+    hasher: Any, y: list[Hashable] | None, rng: np.random.Generator, *, pairs: bool = True
+) -> NDArray[np.intp]:
+    """Draw a method's ``samples_per_class``; gives the classes' numbers of all samples. ``pairs``: it learns from them.
 
     Sets ``classes_``, ``samples_`` and ``class_counts_``, the rows that are trained on and how many of each class.
     """
@@ -65,7 +67,7 @@ def draw_samples(hasher: Any, y: list[Hashable] | None, rng: np.random.Generator
     warn_of_small(hasher.classes_, np.bincount(numbers), wanted, stacklevel=4)
     hasher.samples_ = draw(numbers, wanted, rng)
     hasher.class_counts_ = np.bincount(numbers[hasher.samples_], minlength=len(hasher.classes_))
-    if hasher.class_counts_.max() < 2:
+    if pairs and hasher.class_counts_.max() < 2:
         raise ValueError(
             f"{method} learns that samples of a class are alike; of the {len(hasher.classes_)} classes none has two "
             "samples to train on."

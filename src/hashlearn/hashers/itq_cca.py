@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.hashers._classes import checked_classes
+from hashlearn.hashers._classes import draw_samples
 from hashlearn.hashers._linear import LinearHasher, centred, mean_and_covariance, parts_of
 from hashlearn.hashers.base import check_count, check_flag, check_weight
 from hashlearn.hashers.itq import quantize
@@ -59,6 +59,9 @@ class ITQCCA(LinearHasher):
     regularization
         ε over the mean variance of a feature, above 0: keeps features that never vary, or that others make up, from
         having correlations by chance.
+    samples_per_class
+        None: all samples are trained on, as in the paper. Or so many of each class, drawn at random; a class that has
+        fewer is used whole.
     max_iter
         Iterations of the rotation; the authors' 50.
     random_state
@@ -68,7 +71,8 @@ class ITQCCA(LinearHasher):
 
     Labels are of any hashable kind, one for each sample.
 
-    Learned: ``mean_``, ``components_`` (P R), ``classes_``, ``correlations_`` (ρ, of the directions that are used),
+    Learned: ``mean_``, ``components_`` (P R), ``correlations_`` (ρ, of the directions that are used); ``classes_``,
+    ``class_counts_`` (how many samples of each were trained on), ``samples_`` (which rows of X);
     ``quantization_loss_`` (‖B − X P R‖² / m at each iteration), ``n_iter_``.
     """
 
@@ -80,12 +84,14 @@ class ITQCCA(LinearHasher):
         n_bits: int = 32,
         *,
         regularization: float = 1e-4,
+        samples_per_class: int | None = None,
         max_iter: int = 50,
         random_state: Any = None,
         show_progress: bool | None = None,
     ) -> None:
         self.n_bits = n_bits
         self.regularization = regularization
+        self.samples_per_class = samples_per_class
         self.max_iter = max_iter
         self.random_state = random_state
         self.show_progress = show_progress
@@ -93,12 +99,15 @@ class ITQCCA(LinearHasher):
     def _check_parameters(self, n_features: int) -> None:
         super()._check_parameters(n_features)
         check_weight("regularization", self.regularization, zero=False)
+        if self.samples_per_class is not None:
+            check_count("samples_per_class", self.samples_per_class)
         check_count("max_iter", self.max_iter)
         check_flag("show_progress", self.show_progress, None)
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
-        self.classes_, numbers = checked_classes(y, "ITQ-CCA")
         rng = np.random.default_rng(self.random_state)
+        numbers = draw_samples(self, y, rng, pairs=False)[self.samples_]
+        X = X if len(numbers) == len(X) else X[self.samples_]
         with (
             thread_map() as threads,
             progress_bar("ITQ-CCA", self.max_iter, unit="iterations", show=self.show_progress) as advance,
@@ -117,7 +126,11 @@ class ITQCCA(LinearHasher):
     def summary(self) -> dict[str, Any]:
         if not hasattr(self, "correlations_"):  # read from a file
             return {}
-        return {"classes": len(self.classes_), "directions": len(self.correlations_)}
+        return {
+            "samples": len(self.samples_),
+            "classes": len(self.classes_),
+            "directions": len(self.correlations_),
+        }
 
 
 def directions(covariance: Floats, M: Floats, regularization: float) -> tuple[Floats, Floats]:

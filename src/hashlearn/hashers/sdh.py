@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.codes import signs_of
-from hashlearn.hashers._classes import checked_classes
+from hashlearn.hashers._classes import draw_samples
 from hashlearn.hashers._discrete import descend
 from hashlearn.hashers._kernel import Kernel, KernelHasher, mean_square_distance, unit_rows
 from hashlearn.hashers._linear import centred
@@ -68,6 +68,9 @@ class SDH(KernelHasher):
         Weight of the hash functions' errors beside those of the classifier; the authors' 1e-5.
     lambda_g, lambda_f
         Weights of ‖W‖² and ‖P‖²; the authors' 1 and 1e-2.
+    samples_per_class
+        None: all samples are trained on, as in the paper. Or so many of each class, drawn at random; a class that has
+        fewer is used whole.
     max_iter
         Iterations, each a B, a G and an F step; the authors' 5. Fewer, if no bit changes.
     restart
@@ -78,10 +81,11 @@ class SDH(KernelHasher):
     show_progress
         A progress bar on a terminal: None, as the environment says; True or False, always or never.
 
-    Labels are of any hashable kind, one for each sample. All samples are trained on.
+    Labels are of any hashable kind, one for each sample.
 
     Learned: ``offset_`` (zeros, if vectors are of unit length), ``anchors_``, ``width_`` (2σ²), ``weights_``,
-    ``intercept_`` (P); ``classifier_`` (W), ``classes_``; ``history_`` (for each iteration: J / m after each of its
+    ``intercept_`` (P); ``classifier_`` (W); ``classes_``, ``class_counts_`` (how many samples of each were trained on),
+    ``samples_`` (which rows of X); ``history_`` (for each iteration: J / m after each of its
     three steps, the share of bits that the B step changed); ``n_iter_``.
     """
 
@@ -98,6 +102,7 @@ class SDH(KernelHasher):
         nu: float = 1e-5,
         lambda_g: float = 1.0,
         lambda_f: float = 1e-2,
+        samples_per_class: int | None = None,
         max_iter: int = 5,
         restart: bool = False,
         random_state: Any = None,
@@ -110,6 +115,7 @@ class SDH(KernelHasher):
         self.nu = nu
         self.lambda_g = lambda_g
         self.lambda_f = lambda_f
+        self.samples_per_class = samples_per_class
         self.max_iter = max_iter
         self.restart = restart
         self.random_state = random_state
@@ -126,14 +132,17 @@ class SDH(KernelHasher):
             check_weight("sigma", self.sigma, zero=False)
         for name in ("nu", "lambda_g", "lambda_f"):
             check_weight(name, getattr(self, name), zero=False)
+        if self.samples_per_class is not None:
+            check_count("samples_per_class", self.samples_per_class)
         check_count("max_iter", self.max_iter)
         for name in ("unit_length", "restart"):
             check_flag(name, getattr(self, name))
         check_flag("show_progress", self.show_progress, None)
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
-        self.classes_, numbers = checked_classes(y, "SDH")
         rng = np.random.default_rng(self.random_state)
+        numbers = draw_samples(self, y, rng, pairs=False)[self.samples_]
+        X = X if len(numbers) == len(X) else X[self.samples_]
         with (
             thread_map() as threads,
             progress_bar("SDH", int(self.max_iter) + 1, unit="passes", show=self.show_progress) as advance,
@@ -184,7 +193,12 @@ class SDH(KernelHasher):
         if not hasattr(self, "history_"):
             return {}
         last = self.history_[-1]
-        return {"iterations": self.n_iter_, "classes": len(self.classes_), "objective": last["hash_functions"]}
+        return {
+            "samples": len(self.samples_),
+            "classes": len(self.classes_),
+            "iterations": self.n_iter_,
+            "objective": last["hash_functions"],
+        }
 
 
 class Lambdas(NamedTuple):
