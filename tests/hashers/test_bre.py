@@ -256,7 +256,7 @@ def test_what_is_stored_is_the_definition(kernel, digits, trainings):
         all_of_it = X - X.mean(axis=0)
         union = hasher.anchors_
         width = 2 * ((all_of_it[:, None] - union) ** 2).sum(axis=2).mean()
-        assert hasher.width_ == pytest.approx(width)
+        assert hasher.bandwidth_ == pytest.approx(width)
 
         def kappa(V):
             return np.exp(-((V[:, None, None] - anchors) ** 2).sum(axis=3) / width)
@@ -385,8 +385,12 @@ def test_equal_vectors_have_equal_codes_whatever_their_labels(n_distinct, dtype,
     index = rng.integers(n_distinct, size=400)
     hasher = BRE(12, kernel=kernel, random_state=0).fit(distinct[index], rng.integers(3, size=400))
     alone = np.concatenate([hasher.transform(row[None]) for row in distinct])
-    np.testing.assert_array_equal(hasher.transform(distinct[index]), alone[index])
-    np.testing.assert_array_equal(trainings[0].B > 0, alone[index])
+    # Unless a value is 0 but for rounding.
+    size = np.abs(hasher.weights_).sum(axis=0) * (np.abs(hasher.anchors_).max() if kernel == "linear" else 1)
+    clear = (np.abs(hasher.decision_function(distinct)) > 1e-6 * size)[index]
+    assert clear.mean() > 0.95
+    assert (hasher.transform(distinct[index]) == alone[index])[clear].all()
+    assert ((trainings[0].B > 0) == alone[index])[clear].all()
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -1,5 +1,7 @@
 """What defines ITQ-CCA."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -137,8 +139,21 @@ def test_bad_parameters_are_refused(parameters, words, digits):
         ITQCCA(8, **parameters).fit(*digits)
 
 
+def test_memory_with_many_classes_of_few_features():
+    """5,000 classes of 8 samples of 4 features: one-hot they would be 800 MB."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40_000, 4)).astype(np.float32), np.arange(40_000) % 5000
+    tracemalloc.start()
+    ITQCCA(8, max_iter=2, random_state=0).fit(X, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6
+
+
 def test_odd_data(digits):
     X, y = digits
+    with pytest.raises(ValueError, match="regularization is too small for these data; got 1e-300"):
+        ITQCCA(8, regularization=1e-300).fit(np.hstack([X, X]), y)
     with pytest.raises(ValueError, match="ITQ-CCA learns from samples of at least 2 classes; got 1: 3"):
         ITQCCA(8).fit(X[:50], [3] * 50)
     # Nothing to tell the classes by.

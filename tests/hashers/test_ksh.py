@@ -145,7 +145,7 @@ def test_equals_its_literal_transcription(data, n_bits, max_iter):
     np.testing.assert_array_equal(hasher.samples_, samples)
     np.testing.assert_allclose(hasher.offset_ + hasher.anchors_, X[anchors], atol=1e-12)
     A, mean, sigma2, history = slow.train(X, y, anchors, samples, n_bits, max_iter, 1e-2)
-    assert float(hasher.width_) == pytest.approx(2 * sigma2, rel=1e-12)
+    assert float(hasher.bandwidth_) == pytest.approx(2 * sigma2, rel=1e-12)
     assert [r["smoothed"] for r in hasher.history_] == [smooth for _, smooth, _ in history]
     assert [r["iterations"] for r in hasher.history_] == [n for *_, n in history]
     assert hasher.n_iter_ == sum(n for *_, n in history)
@@ -307,7 +307,27 @@ def test_poor_data(make):
     assert len(np.unique(hasher.transform(X), axis=0)) > 1
     B = 2.0 * hasher.transform(X[hasher.samples_]) - 1
     dense = np.sum((B @ B.T - 8 * slow.similarities(y[hasher.samples_])) ** 2) / (8 * len(B)) ** 2
-    assert hasher.history_[-1]["objective"] == pytest.approx(dense, rel=0.02)  # float32 may move a sample on the border
+    if (np.abs(H[hasher.samples_]) > 1e-4).all():  # or rounding may move a sample on the border
+        assert hasher.history_[-1]["objective"] == pytest.approx(dense)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_distinct", [2, 4, 8])
+def test_bits_beyond_what_the_data_can_tell(n_distinct, dtype):
+    """A few distinct vectors, labels at random: bits are soon used up, and directions of no variance must not do."""
+    rng = np.random.default_rng(n_distinct)
+    X = rng.standard_normal((n_distinct, 3)).astype(dtype)[rng.integers(n_distinct, size=300)]
+    hasher = KSH(48, max_iter=20, random_state=0).fit(X, rng.integers(3, size=300))
+    assert np.abs(hasher.weights_).max() < 1e4
+    assert np.isfinite(hasher.decision_function(X)).all()
+
+
+def test_random_labels_of_two_features():
+    from sklearn.datasets import make_moons
+
+    X, _ = make_moons(500, noise=0.1, random_state=0)
+    hasher = KSH(64, max_iter=10, random_state=0).fit(X, np.random.default_rng(0).integers(2, size=500))
+    assert np.isfinite(hasher.weights_).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

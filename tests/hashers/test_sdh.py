@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+import hashlearn
 from hashlearn import ITQ, SDH
+from hashlearn.errors import ModelFileError
 from hashlearn.evaluation import Truth, evaluate
 from hashlearn.hashers._discrete import energies
 from hashlearn.hashers._kernel import Kernel, unit_rows
@@ -35,8 +37,10 @@ def small(digits):
     return X, y, anchors, F, B
 
 
-@pytest.fixture
-def training(small):
+@pytest.fixture(params=[7, 2048])
+def training(request, small, monkeypatch):
+    """In blocks of 7 samples, and in one."""
+    monkeypatch.setattr("hashlearn.hashers._rows.BLOCK_ROWS", request.param)
     X, y, anchors, _, B = small
     with thread_map() as threads:
         rows = Rows(X, np.zeros(X.shape[1]), 1.0, threads)
@@ -129,12 +133,39 @@ def test_without_unit_length_the_width_is_the_mean_distance(digits):
     hasher = SDH(16, n_anchors=50, unit_length=False, sigma=None, random_state=0).fit(X, y)
     anchors = hasher.anchors_ + hasher.offset_
     squares = ((X[:, None] - anchors) ** 2).sum(axis=2)
-    assert float(hasher.width_) == pytest.approx(2 * squares.mean(), rel=1e-9)
+    assert float(hasher.bandwidth_) == pytest.approx(2 * squares.mean(), rel=1e-9)
     F = rbf(X[:20], anchors, np.sqrt(squares.mean()))
     np.testing.assert_allclose(hasher.decision_function(X[:20]), F @ hasher.weights_ + hasher.intercept_, atol=1e-6)
     # Neither does a shift of all data, nor its scale.
     moved = SDH(16, n_anchors=50, unit_length=False, sigma=None, random_state=0).fit(3 * X + 100, y)
     assert (moved.transform(3 * X + 100) == hasher.transform(X)).mean() > 0.999
+
+
+def test_what_was_learned_counts_not_what_is_set_later(digits, tmp_path):
+    X, y = digits
+    hasher = SDH(16, n_anchors=50, random_state=0).fit(X, y)
+    codes = hasher.encode(X)
+    np.testing.assert_array_equal(hasher.set_params(unit_length=False).encode(X), codes)
+    hasher.save(tmp_path / "model")
+    with pytest.raises(ModelFileError, match="unit_ must be as unit_length is"):
+        hashlearn.load(tmp_path / "model")
+
+
+def test_training_ends_when_nothing_changes(digits):
+    X, y = digits
+    hasher = SDH(16, n_anchors=100, max_iter=50, random_state=0).fit(X, y)
+    assert hasher.converged_
+    assert 1 < hasher.n_iter_ < 50
+    flips = [record["flips"] for record in hasher.history_]
+    assert flips[0] > 0.1
+    assert all(flips[:-1])
+    assert flips[-1] == 0
+    assert not SDH(16, n_anchors=100, max_iter=1, random_state=0).fit(X, y).converged_
+
+
+def test_anchors_are_different_samples(digits):
+    X, y = digits
+    assert len(np.unique(SDH(4, n_anchors=500, random_state=0).fit(X, y).anchors_, axis=0)) == 500
 
 
 def test_names_of_labels_do_not_matter(digits):
@@ -182,6 +213,8 @@ def test_kernel_values_are_never_kept_whole():
     [
         ({"n_anchors": 0}, "n_anchors must be a whole number of at least 1; got 0"),
         ({"sigma": 0}, "sigma must be a number above 0; got 0"),
+        ({"sigma": 1e-200}, "sigma must be between 1e-15 and 1e15; got 1e-200"),
+        ({"sigma": 1e200}, "sigma must be between"),
         ({"sigma": "wide"}, "sigma must be a number above 0; got 'wide'"),
         ({"nu": 0}, "nu must be a number above 0; got 0"),
         ({"lambda_g": -1}, "lambda_g must be a number above 0; got -1"),
@@ -207,12 +240,17 @@ def test_odd_data(digits):
     for sigma in (0.4, None):
         zeros = SDH(8, sigma=sigma, unit_length=False, random_state=0).fit(np.zeros((20, 5)), [0, 1] * 10)
         assert np.isfinite(zeros.decision_function(np.zeros((3, 5)))).all()
+    # Parallel vectors are one of unit length.
+    parallel = SDH(8, sigma=None, random_state=0).fit(np.outer(np.arange(1.0, 21), np.arange(5)), [0, 1] * 10)
+    assert float(parallel.bandwidth_) == 1
+    with pytest.raises(ValueError, match="lambda_f is too small for these data and anchors; got 1e-300"):
+        SDH(8, lambda_f=1e-300, random_state=0).fit(np.repeat(X[:20], 5, axis=0), np.repeat(y[:20], 5))
     # More anchors than samples: all of them.
     assert len(SDH(8, random_state=0).fit(X[:60], y[:60]).anchors_) == 60
     # A vector beyond all measure is far from every anchor.
     far = SDH(8, unit_length=False, sigma=None, n_anchors=50, random_state=0).fit(X.astype(np.float32), y)
     np.testing.assert_allclose(far.decision_function(np.full((1, 64), 1e30, np.float32))[0], far.intercept_, rtol=1e-5)
-    with pytest.raises(ValueError, match="float32 does not hold; scale it first"):
+    with pytest.raises(ValueError, match="squares are beyond float32; divide it first"):
         SDH(8, unit_length=False, sigma=None).fit((X * 1e30).astype(np.float32), y)
 
 

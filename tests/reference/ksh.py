@@ -3,8 +3,6 @@
 import numpy as np
 from scipy.linalg import eigh
 
-RIDGE = 1e-8
-
 
 def kernel(X, anchors, sigma2):
     return np.array([[np.exp(-((x - a) ** 2).sum() / (2 * sigma2)) for a in anchors] for x in X])
@@ -32,9 +30,9 @@ def gradient(K, R, a):
 
 
 def spectral(K, R):
-    m, p = K.shape
+    m = len(K)
     G = K.T @ K
-    _, vectors = eigh(K.T @ R @ K, G + RIDGE * np.trace(G) / p * np.eye(p))
+    _, vectors = eigh(K.T @ R @ K, G)
     a = vectors[:, -1]
     a = a * np.sqrt(m / (a @ G @ a))
     return a if a[np.abs(a).argmax()] > 0 else -a

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.hashers._linear import centred
-from hashlearn.hashers.base import Hasher, compute_type
+from hashlearn.hashers._linear import centred, check_squares
+from hashlearn.hashers.base import Hasher, compute_type, row_blocks
+from hashlearn.threads import ThreadMap
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -37,7 +38,7 @@ class Kernel:
 
     def __init__(self, anchors: Array, width: float | None, dtype: Any, *, unit: bool = False) -> None:
         self.dtype = np.dtype(dtype)
-        self._width, self._unit = width, unit
+        self._bandwidth, self._unit = width, unit
         A = np.asarray(anchors, dtype=np.float64)
         if width is not None:
             self._squares = (-np.square(A).sum(axis=1) / width).astype(dtype)
@@ -50,12 +51,12 @@ class Kernel:
             X = unit_rows(X)
         with np.errstate(over="ignore", invalid="ignore"):
             K = X @ self._A
-            if self._width is None:
+            if self._bandwidth is None:
                 return K
             # −‖x − a‖² / (2σ²) = (2xᵀa − ‖x‖² − ‖a‖²) / (2σ²)
             squares = np.square(X).sum(axis=1, dtype=np.float64).astype(self.dtype)
             far = ~np.isfinite(squares)  # beyond the type: so is the distance from every anchor
-            squares /= self.dtype.type(self._width)
+            squares /= self.dtype.type(self._bandwidth)
             K -= squares[:, None]
         K += self._squares
         np.minimum(K, 0, out=K)  # where rounding leaves a distance below 0
@@ -82,33 +83,58 @@ class KernelHasher(Hasher):
     """A method that learns weights of the values of a kernel with some anchors.
 
     It gives, in ``_fit``: ``offset_`` (n_features,), taken off all vectors; ``anchors_`` (p, n_features), without it;
-    ``width_`` (), 2σ², or 0 for the linear kernel; ``weights_`` (p, n_bits); ``intercept_`` (n_bits,).
+    ``bandwidth_`` (), 2σ², or 0 for the linear kernel; ``weights_`` (p, n_bits); ``intercept_`` (n_bits,).
     """
-
-    #: Whether vectors are brought to unit length; anchors are then stored so.
-    _unit = False
 
     offset_: Floats
     anchors_: Floats
-    width_: Floats
+    bandwidth_: Floats
     weights_: Floats
     intercept_: Floats
+    #: For a method that may bring vectors to unit length: 1 if it does, and anchors are so too.
+    unit_: Floats
+
+    @property
+    def _unit(self) -> bool:
+        return bool(getattr(self, "unit_", False))
 
     @property
     def _is_linear(self) -> bool:
-        return float(self.width_) == 0
+        return float(self.bandwidth_) == 0
 
-    def _keep_width(self, width: float, dtype: np.dtype[Any]) -> None:
-        """2σ², or 1 if that is 0; refused if vectors of this type can't be divided by it."""
-        kind = compute_type(dtype)
-        width = width if width != 0 else 1.0
-        most = float(np.finfo(kind).max) / 8
-        if not 1 / most < width < most:
-            raise ValueError(f"X, or sigma, has values whose squares {kind.__name__} does not hold; scale it first.")
-        self.width_ = np.array(width)
+    def _mean_and_square(self, X: Array, threads: ThreadMap) -> tuple[Floats, float]:
+        """Set offset_, the mean as the type holds it; gives mean and mean square of the samples less offset_."""
+        blocks = list(row_blocks(X))
+        sums = threads(lambda rows: np.ascontiguousarray(X[rows]).sum(axis=0, dtype=np.float64), blocks)
+        mean = sum(sums, np.zeros(X.shape[1])) / len(X)
+        self.offset_ = mean.astype(compute_type(X.dtype)).astype(np.float64)
+
+        def squares(rows: slice) -> float:
+            with np.errstate(over="ignore"):  # seen below
+                V = np.ascontiguousarray(centred(X[rows], self.offset_))
+                return float(np.square(V).sum(axis=1).sum(dtype=np.float64))
+
+        square = sum(threads(squares, blocks)) / len(X)
+        check_squares(X, square)
+        return mean - self.offset_, square
+
+    def _keep_width(self, mean: Floats, square: float) -> None:
+        """2σ² from the mean squared distance of samples (their ``mean`` and mean ``square``) from the anchors.
+
+        1 if that is rounding beside the squares: all samples are one.
+        """
+        width = 2 * mean_square_distance(mean, square, self.anchors_)
+        self.bandwidth_ = np.array(width if width > 1e-6 * square else 1.0)
+
+    def _check_state(self) -> None:
+        width, linear = float(self.bandwidth_), getattr(self, "kernel", "rbf") == "linear"
+        if (width != 0) if linear else not width > 0:
+            raise ValueError(f"bandwidth_ must be {'0' if linear else 'above 0'}; got {width}")
+        if hasattr(self, "unit_") and self.unit_ != float(self.unit_length):
+            raise ValueError(f"unit_ must be as unit_length is; got {self.unit_}")
 
     def _kernel(self, dtype: Any) -> Kernel:
-        return Kernel(self.anchors_, None if self._is_linear else float(self.width_), dtype, unit=self._unit)
+        return Kernel(self.anchors_, None if self._is_linear else float(self.bandwidth_), dtype, unit=self._unit)
 
     def _project(self, X: Array) -> Array:
         return self._projector(X.dtype)(X)
@@ -131,7 +157,7 @@ class KernelHasher(Hasher):
         return {
             "offset_": (n_features,),
             "anchors_": ("anchors", n_features),
-            "width_": (),
+            "bandwidth_": (),
             "weights_": ("anchors", n_bits),
             "intercept_": (n_bits,),
         }

@@ -50,6 +50,8 @@ def write_model(hasher: Hasher, path: str | os.PathLike[str], info: dict[str, st
     arrays = {}
     for name in hasher._state(n_features, hasher.n_bits_):
         arrays[name] = np.asarray(getattr(hasher, name), order="C")
+        if not np.isfinite(arrays[name]).all():
+            raise ValueError(f"the model's {name} has values that are not finite: it can't be saved.")
     header["sha256"] = _content(arrays)
     with atomic_path(path) as temporary:
         try:
@@ -139,6 +141,10 @@ def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
         if not np.isfinite(array).all():
             raise refuse(f"{name} has values that are not finite")
         setattr(hasher, name, array)
+    try:
+        hasher._check_state()
+    except ValueError as error:
+        raise refuse(_one_line(error)) from None
     feature_names = header.get("feature_names")
     if feature_names is not None:
         if not _are_texts(feature_names) or len(feature_names) != n_features:

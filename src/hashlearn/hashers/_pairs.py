@@ -44,7 +44,7 @@ class Pairs:
         # Those of (bᵀh)² in hᵀRh; a column of ones, whose factor is −L, takes the place of the bit that is h.
         self._factors = np.full(L, -1, dtype=dtype)
         self._held: int | None = None
-        self._y = y.astype(np.uint16 if y.max() < 1 << 16 else np.uint64)
+        self._y = y.astype(np.uint16 if y.max() < 1 << 16 else np.intp)
         self._counts = np.bincount(y)
         self._starts = np.cumsum(self._counts) - self._counts
         # Scratch for s b and u / 2 of each step: step i is at [i % g, i // g], so that running sums are sums of a few

@@ -18,6 +18,8 @@ from hashlearn.threads import ThreadMap, cores
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
+# Eigenvalues of K̄ᵀK̄ below this share of their mean, by the type of K̄: weights along them would magnify its rounding.
+_LEAST = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
 # Samples of a block: small enough for float32 sums over one.
 _BLOCK = 2048
 
@@ -45,6 +47,8 @@ class Residual:
         self.square = float(L * len(y)) ** 2
         #: K̄ᵀK̄, K̄ᵀRK̄ (p, p)
         self.gram, self.form = self._products()
+        #: T (p, r) with TᵀK̄ᵀK̄T = I, r the rank of K̄ beyond rounding
+        self.basis = _basis(self.gram, _LEAST[KT.dtype])
 
     def __len__(self) -> int:
         return len(self.y)
@@ -139,3 +143,10 @@ class Residual:
         self.form -= np.outer(q, q)
         self.B[self.k] = b
         self.k += 1
+
+
+def _basis(gram: Floats, least: float) -> Floats:
+    """T (p, r): eigenvectors of the Gram matrix over the roots of their eigenvalues, where those are not too small."""
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > least * max(float(np.trace(gram)) / len(gram), np.finfo(np.float64).tiny)
+    return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))

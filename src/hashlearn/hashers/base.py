@@ -69,6 +69,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         A size that depends on the training data has a name instead of a number: one size wherever the name stands.
         """
 
+    def _check_state(self) -> None:
+        """Refuse learned arrays, read from a file, that break a rule beyond their shapes, with a ValueError."""
+
     def _check_parameters(self, n_features: int) -> None:
         """Refuse parameters that break a rule of the method, with the rule and the value."""
         check_count("n_bits", self.n_bits)

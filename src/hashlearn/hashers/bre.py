@@ -40,7 +40,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from hashlearn.codes import signs_of
 from hashlearn.hashers._classes import draw_samples
-from hashlearn.hashers._kernel import KERNELS, Kernel, KernelHasher, mean_square_distance, unit_rows
+from hashlearn.hashers._kernel import KERNELS, Kernel, KernelHasher, unit_rows
+from hashlearn.hashers._linear import centred
 from hashlearn.hashers._pairs import Pairs
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers.base import check_choice, check_count, check_flag, check_weight
@@ -82,7 +83,7 @@ class BRE(KernelHasher):
 
     Labels are of any hashable kind, one for each sample (a tuple or a frozenset is one label).
 
-    Learned: ``offset_`` (the mean), ``anchors_``, ``width_`` (2σ²; 0 for the linear kernel), ``weights_``,
+    Learned: ``offset_`` (the mean), ``anchors_``, ``bandwidth_`` (2σ²; 0 for the linear kernel), ``weights_``,
     ``intercept_``; ``classes_``, ``class_counts_`` (how many samples of each were trained on), ``samples_`` (which rows
     of X); ``objective_``, the mean of (d_M − d_R)² over all pairs of samples, at the start and after each sweep;
     ``n_iter_``, ``converged_``.
@@ -137,10 +138,14 @@ class BRE(KernelHasher):
             thread_map() as threads,
             progress_bar("BRE", self.max_iter, unit="sweeps", show=self.show_progress) as advance,
         ):
-            self.offset_ = X.mean(axis=0, dtype=np.float64)
+            mean, square = self._mean_and_square(X, threads)
             rows = Rows(X, self.offset_, 1.0, threads)
-            self.anchors_ = X[anchors].astype(np.float64) - self.offset_
-            Phi, means = self._kernel_values(rows, X)
+            self.anchors_ = centred(X[anchors], self.offset_).astype(np.float64)
+            if self.kernel == "linear":
+                self.anchors_, self.bandwidth_ = unit_rows(self.anchors_), np.array(0.0)
+            else:
+                self._keep_width(mean, square)
+            Phi, means = self._kernel_values(rows)
             descent = Descent(Phi, which, numbers, rng)
             objective = [descent.objective()]
             self.converged_ = False
@@ -162,28 +167,10 @@ class BRE(KernelHasher):
                 stacklevel=3,
             )
 
-    def _kernel_values(self, rows: Rows, X: Array) -> tuple[Array, Floats]:
-        """Φ (P, m) and what was taken off its rows (P,); makes the anchors ready, and ``width_``."""
+    def _kernel_values(self, rows: Rows) -> tuple[Array, Floats]:
+        """Φ (P, m) and what was taken off its rows (P,)."""
         m, P = len(rows), len(self.anchors_)
-
-        def squares(block: slice, V: Array) -> tuple[float]:
-            with np.errstate(over="ignore"):  # seen below
-                return (float(np.square(V).sum(dtype=np.float64)),)
-
-        (square,) = rows.total(squares)
-        name, tiny = rows.dtype.__name__, float(np.finfo(rows.dtype).tiny)
-        if not np.isfinite(square):
-            raise ValueError(f"X has values whose squares are beyond {name}; divide it first.")
-        if square < 1e3 * m * X.shape[1] * tiny and np.any(X[0] != X):
-            raise ValueError(f"X has values whose squares vanish in {name}; multiply it first.")
-        if self.kernel == "linear":
-            self.anchors_, self.width_ = unit_rows(self.anchors_), np.array(0.0)
-            kernel = Kernel(self.anchors_, None, rows.dtype, unit=True)
-        else:
-            # 2σ²; the samples have no mean any more
-            width = 2 * mean_square_distance(np.zeros(X.shape[1]), square / m, self.anchors_)
-            self.width_ = np.array(width if width > 0 else 1.0)
-            kernel = self._kernel(rows.dtype)
+        kernel = Kernel(self.anchors_, None, rows.dtype, unit=True) if self._is_linear else self._kernel(rows.dtype)
         Phi = np.empty((P, m), dtype=rows.dtype)
 
         def fill(shard: list[slice]) -> None:
@@ -191,7 +178,7 @@ class BRE(KernelHasher):
                 Phi[:, block] = kernel(rows[block]).T
 
         rows.map(fill)
-        if self.kernel == "linear":
+        if self._is_linear:
             return Phi, np.zeros(P)
         means = Phi.mean(axis=1, dtype=np.float64)
         Phi -= means[:, None].astype(Phi.dtype)

@@ -42,7 +42,7 @@ from hashlearn.hashers._linear import LinearHasher, centred, mean_and_covariance
 from hashlearn.hashers.base import check_count, check_flag, check_weight
 from hashlearn.hashers.itq import quantize
 from hashlearn.progress import progress_bar
-from hashlearn.threads import ThreadMap, thread_map
+from hashlearn.threads import ThreadMap, cores, thread_map
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -139,7 +139,10 @@ def directions(covariance: Floats, M: Floats, regularization: float) -> tuple[Fl
 
     D = len(covariance)
     variance = float(np.trace(covariance)) / D or 1.0
-    T = cholesky(covariance + regularization * variance * np.eye(D), lower=True)
+    try:
+        T = cholesky(covariance + regularization * variance * np.eye(D), lower=True)
+    except np.linalg.LinAlgError:
+        raise ValueError(f"regularization is too small for these data; got {regularization}.") from None
     U, rho, _ = np.linalg.svd(solve_triangular(T, M, lower=True), full_matrices=False)
     # The classes' means, weighted, add up to 0: one of the c correlations is rounding.
     r = max(1, min(M.shape[1] - 1, int(np.count_nonzero(rho > _NONE))))
@@ -152,16 +155,19 @@ def directions(covariance: Floats, M: Floats, regularization: float) -> tuple[Fl
 def _scatter(X: Array, mean: Floats, numbers: Array, c: int, threads: ThreadMap) -> Floats:
     """M (D, c): √(n_k / m) (mean of class k − mean)."""
 
+    from scipy.sparse import csr_array
+
     def sums(part: list[slice]) -> Floats:
         total = np.zeros((c, X.shape[1]))
         for rows in part:
             V = centred(X[rows], mean)
-            present, place = np.unique(numbers[rows], return_inverse=True)
-            Y = np.zeros((len(present), len(V)), dtype=V.dtype)
-            Y[place, np.arange(len(V))] = 1
-            total[present] += Y @ V
+            Y = csr_array((np.ones(len(V), V.dtype), (numbers[rows], np.arange(len(V)))), shape=(c, len(V)))
+            total += Y @ V
         return total
 
-    total = sum(threads(sums, parts_of(X)), np.zeros((c, X.shape[1])))
+    total, parts = np.zeros((c, X.shape[1])), parts_of(X)
+    for start in range(0, len(parts), cores()):  # each is as large as the result
+        for part in threads(sums, parts[start : start + cores()]):
+            total += part
     counts = np.bincount(numbers, minlength=c)
     return np.asarray((total / np.sqrt(counts * len(X))[:, None]).T)

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from hashlearn.codes import signs_of
 from hashlearn.hashers._classes import draw_samples
-from hashlearn.hashers._kernel import KernelHasher, mean_square_distance
+from hashlearn.hashers._kernel import KernelHasher
 from hashlearn.hashers._linear import centred
 from hashlearn.hashers._residual import Residual
 from hashlearn.hashers.base import check_count, check_flag, check_weight, compute_type, row_blocks
@@ -49,8 +49,6 @@ from hashlearn.threads import ThreadMap, thread_map
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
-# Added to the diagonal of K̄ᵀK̄, times its mean, so that it is definite.
-_RIDGE = 1e-8
 # A step of the smoothing is halved at most so often.
 _HALVINGS = 50
 
@@ -77,11 +75,12 @@ class KSH(KernelHasher):
 
     Labels are of any hashable kind, one for each sample (a tuple or a frozenset is one label).
 
-    Learned: ``offset_`` (the mean of X), ``anchors_``, ``width_`` (2σ²), ``weights_``, ``intercept_``; ``classes_``,
-    ``class_counts_`` (how many samples of each were trained on), ``samples_`` (which rows of X); ``history_`` (a dict
-    for each bit: ``objective``, ‖BBᵀ − L S‖² / (mL)² with the bits up to it; ``smoothed``, whether the smoothed weights
-    were kept; ``iterations`` of the smoothing; ``converged``); ``n_iter_``, the iterations of all bits; ``converged_``,
-    whether every bit met ``tol``: with the authors' settings most use up their iterations, and no warning says so.
+    Learned: ``offset_`` (the mean of X), ``anchors_``, ``bandwidth_`` (2σ²), ``weights_``, ``intercept_``;
+    ``classes_``, ``class_counts_`` (how many samples of each were trained on), ``samples_`` (which rows of X);
+    ``history_`` (a dict for each bit: ``objective``, ‖BBᵀ − L S‖² / (mL)² with the bits up to it; ``smoothed``, whether
+    the smoothed weights were kept; ``iterations`` of the smoothing; ``converged``); ``n_iter_``, the iterations of all
+    bits; ``converged_``, whether every bit met ``tol``: with the authors' settings most use up their iterations, and no
+    warning says so.
     """
 
     name = "ksh"
@@ -126,9 +125,7 @@ class KSH(KernelHasher):
         ):
             mean, square = self._mean_and_square(X, threads)
             self.anchors_ = centred(X[anchors], self.offset_).astype(np.float64)
-            # 0, or rounding, if all samples are equal
-            spread = mean_square_distance(mean, square, self.anchors_)
-            self.width_ = np.array(2 * spread if spread > 0 else 2.0)
+            self._keep_width(mean, square)
             KT, kernel_mean = self._kernel_values(X, threads)
             residual = Residual(KT, _by_appearance(numbers[self.samples_]), L, threads)
             self.weights_ = np.zeros((len(anchors), L))
@@ -140,25 +137,6 @@ class KSH(KernelHasher):
         self.intercept_ = -kernel_mean @ self.weights_
         self.n_iter_ = sum(record["iterations"] for record in self.history_)
         self.converged_ = all(record["converged"] for record in self.history_)
-
-    def _mean_and_square(self, X: Array, threads: ThreadMap) -> tuple[Floats, float]:
-        """Set offset_, the mean as the type holds it; gives mean and mean square of the samples less offset_."""
-        blocks, dtype = list(row_blocks(X)), compute_type(X.dtype)
-        sums = threads(lambda rows: np.ascontiguousarray(X[rows]).sum(axis=0, dtype=np.float64), blocks)
-        mean = sum(sums, np.zeros(X.shape[1])) / len(X)
-        self.offset_ = mean.astype(dtype).astype(np.float64)
-
-        def squares(rows: slice) -> float:
-            with np.errstate(over="ignore"):  # seen below
-                V = np.ascontiguousarray(centred(X[rows], self.offset_))
-                return float(np.square(V).sum(axis=1).sum(dtype=np.float64))
-
-        square = sum(threads(squares, blocks)) / len(X)
-        if not np.isfinite(square):
-            raise ValueError(f"X has values whose squares are beyond {dtype.__name__}; divide it first.")
-        if square < 1e3 * X.shape[1] * np.finfo(dtype).tiny and np.any(X[0] != X):
-            raise ValueError(f"X has values whose squares vanish in {dtype.__name__}; multiply it first.")
-        return mean - self.offset_, square
 
     def _kernel_values(self, X: Array, threads: ThreadMap) -> tuple[Array, Floats]:
         """K̄ᵀ (p, m) of the samples to train on, and the mean (p,) of the kernel values of all samples."""
@@ -215,18 +193,14 @@ def learn_bit(residual: Residual, max_iter: int, tol: float) -> tuple[Floats, di
 
 
 def spectral(residual: Residual) -> Floats:
-    """The a (p,) that maximises aᵀK̄ᵀRK̄a with aᵀK̄ᵀK̄a = m; zeros if K̄ is zero but for rounding."""
-    from scipy.linalg import eigh
-
-    p = len(residual.gram)
-    level = np.trace(residual.gram) / p
-    if level <= len(residual) * (4 * np.finfo(residual.KT.dtype).eps) ** 2:
-        return np.zeros(p)
-    _, vectors = eigh(residual.form, residual.gram + _RIDGE * level * np.eye(p), subset_by_index=[p - 1, p - 1])
-    a = vectors[:, 0]
+    """The a (p,) that maximises aᵀK̄ᵀRK̄a with aᵀK̄ᵀK̄a = m, of those that make a difference; zeros if K̄ is zero."""
+    T = residual.basis
+    if not T.size:
+        return np.zeros(len(T))
+    _, vectors = np.linalg.eigh(T.T @ residual.form @ T)
+    a = T @ vectors[:, -1]
     # Its sign is arbitrary: the largest entry is made positive, so that the answer is reproducible.
-    a *= np.copysign(np.sqrt(len(residual) / (a @ residual.gram @ a)), a[np.abs(a).argmax()])
-    return np.asarray(a)
+    return np.asarray(a * np.copysign(np.sqrt(len(residual)), a[np.abs(a).argmax()]))
 
 
 def smoothed(residual: Residual, a: Floats, max_iter: int, tol: float) -> tuple[Floats, list[float], bool]:

@@ -37,12 +37,12 @@ from numpy.typing import NDArray
 from hashlearn.codes import signs_of
 from hashlearn.hashers._classes import draw_samples
 from hashlearn.hashers._discrete import descend
-from hashlearn.hashers._kernel import Kernel, KernelHasher, mean_square_distance, unit_rows
+from hashlearn.hashers._kernel import Kernel, KernelHasher, unit_rows
 from hashlearn.hashers._linear import centred
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers.base import check_count, check_flag, check_weight, row_blocks
 from hashlearn.progress import progress_bar
-from hashlearn.threads import thread_map
+from hashlearn.threads import ThreadMap, thread_map
 
 Array = NDArray[Any]
 Codes = NDArray[np.int8]
@@ -53,17 +53,17 @@ _SWEEPS = 100
 
 
 class SDH(KernelHasher):
-    """Supervised Discrete Hashing: bit k of x is the sign of Σ_q κ(x, anchor_q) P_qk + P_0k.
+    """Supervised Discrete Hashing: bit k of x is the sign of Σ_q κ(x, anchor_q) P_qk, and of P's last row.
 
     n_bits
         Length of the code, of any length.
     n_anchors
         Samples that the kernel compares with, drawn at random; the authors' 1,000. All samples, if there are fewer.
     sigma
-        Width of the kernel exp(−‖x − anchor‖² / (2σ²)); the authors' 0.4, for vectors of unit length. None: the root
-        of the mean squared distance of the samples from the anchors.
+        Width of the kernel exp(−‖x − anchor‖² / (2σ²)); the authors' 0.4, for vectors of unit length. None: the root of
+        the mean squared distance of the samples from the anchors.
     unit_length
-        Whether vectors are brought to unit length first, as the authors do.
+        Whether vectors are brought to unit length first, as the authors do. If not, sigma is best None.
     nu
         Weight of the hash functions' errors beside those of the classifier; the authors' 1e-5.
     lambda_g, lambda_f
@@ -83,10 +83,11 @@ class SDH(KernelHasher):
 
     Labels are of any hashable kind, one for each sample.
 
-    Learned: ``offset_`` (zeros, if vectors are of unit length), ``anchors_``, ``width_`` (2σ²), ``weights_``,
-    ``intercept_`` (P); ``classifier_`` (W); ``classes_``, ``class_counts_`` (how many samples of each were trained on),
-    ``samples_`` (which rows of X); ``history_`` (for each iteration: J / m after each of its
-    three steps, the share of bits that the B step changed); ``n_iter_``.
+    Learned: ``offset_`` (zeros, if vectors are of unit length), ``unit_``, ``anchors_``, ``bandwidth_`` (2σ²),
+    ``weights_``, ``intercept_`` (P); ``classifier_`` (W); ``classes_``, ``class_counts_`` (how many samples of each
+    were trained on), ``samples_`` (which rows of X); ``history_`` (for each iteration: J / m after each of its three
+    steps, the share of bits that the B step changed); ``n_iter_``; ``converged_``, whether the last B step changed
+    nothing (no warning, if not: the authors' 5 iterations are an early stop).
     """
 
     name = "sdh"
@@ -121,15 +122,13 @@ class SDH(KernelHasher):
         self.random_state = random_state
         self.show_progress = show_progress
 
-    @property
-    def _unit(self) -> bool:  # type: ignore[override]
-        return bool(self.unit_length)
-
     def _check_parameters(self, n_features: int) -> None:
         super()._check_parameters(n_features)
         check_count("n_anchors", self.n_anchors)
         if self.sigma is not None:
             check_weight("sigma", self.sigma, zero=False)
+            if not 1e-15 <= float(self.sigma) <= 1e15:
+                raise ValueError(f"sigma must be between 1e-15 and 1e15; got {self.sigma!r}.")
         for name in ("nu", "lambda_g", "lambda_f"):
             check_weight(name, getattr(self, name), zero=False)
         if self.samples_per_class is not None:
@@ -147,7 +146,7 @@ class SDH(KernelHasher):
             thread_map() as threads,
             progress_bar("SDH", int(self.max_iter) + 1, unit="passes", show=self.show_progress) as advance,
         ):
-            self._choose_kernel(X, rng)
+            self._choose_kernel(X, rng, threads)
             rows = Rows(X, self.offset_, 1.0, threads, beside=self.n_bits_)
             B = signs_of(rng.standard_normal((len(X), self.n_bits_)))
             lambdas = Lambdas(float(self.nu), float(self.lambda_g), float(self.lambda_f))
@@ -165,29 +164,33 @@ class SDH(KernelHasher):
                 self.history_.append({**record, "flips": flips / B.size})
                 settled = flips == 0
                 advance(1)
-        self.n_iter_ = len(self.history_)
+        self.n_iter_, self.converged_ = len(self.history_), settled
         self.weights_, self.intercept_ = training.P[:-1], training.P[-1]
         self.classifier_ = training.W
 
-    def _choose_kernel(self, X: Array, rng: np.random.Generator) -> None:
+    def _choose_kernel(self, X: Array, rng: np.random.Generator, threads: ThreadMap) -> None:
         """Anchors, and what vectors are compared with them by."""
-        self.offset_ = np.zeros(X.shape[1]) if self.unit_length else X.mean(axis=0, dtype=np.float64)
+        self.unit_ = np.array(float(self.unit_length))
+        if self.unit_length:
+            self.offset_ = np.zeros(X.shape[1])
+        else:
+            mean, square = self._mean_and_square(X, threads)
 
         def prepared(rows: Any) -> Floats:
             V = centred(X[rows], self.offset_)
             return np.asarray(unit_rows(V) if self.unit_length else V, dtype=np.float64)
 
         self.anchors_ = prepared(np.sort(rng.choice(len(X), min(int(self.n_anchors), len(X)), replace=False)))
-        if self.sigma is None:
-            total, square = np.zeros(X.shape[1]), 0.0
-            for block in row_blocks(X):
-                V = prepared(block)
-                total += V.sum(axis=0)
-                square += float(np.square(V).sum())
-            width = 2 * mean_square_distance(total / len(X), square / len(X), self.anchors_)
-        else:
-            width = 2 * float(self.sigma) ** 2
-        self._keep_width(width, X.dtype)
+        if self.sigma is not None:
+            self.bandwidth_ = np.array(2 * float(self.sigma) ** 2)
+            return
+        if self.unit_length:
+            mean = sum((prepared(block).sum(axis=0) for block in row_blocks(X)), np.zeros(X.shape[1])) / len(X)
+            square = 1.0
+        self._keep_width(mean, square)
+
+    def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int | str, ...]]:
+        return {**super()._state(n_features, n_bits), "unit_": ()}
 
     def summary(self) -> dict[str, Any]:
         if not hasattr(self, "history_"):
@@ -198,6 +201,7 @@ class SDH(KernelHasher):
             "classes": len(self.classes_),
             "iterations": self.n_iter_,
             "objective": last["hash_functions"],
+            "converged": self.converged_,
         }
 
 
@@ -225,8 +229,11 @@ class Training:
             return (F.T @ F, *self._sums(block, F, B[block]))
 
         # In float64: the least eigenvalues of ΦᵀΦ are lost otherwise.
-        self.FF, self.BB, self.BY, self.FB = rows.total(first)
-        self._factor = cho_factor(self.FF + lambdas.f * np.eye(len(self.FF)))
+        self.FF, self.BB, self.BY, self.FB = rows.total(first, large=True)
+        try:
+            self._factor = cho_factor(self.FF + lambdas.f * np.eye(len(self.FF)))
+        except np.linalg.LinAlgError:
+            raise ValueError(f"lambda_f is too small for these data and anchors; got {lambdas.f}.") from None
         self.classifier_step()
         self.hash_step()
 
@@ -265,9 +272,7 @@ class Training:
 
     def classifier_step(self) -> None:
         """The G step."""
-        from scipy.linalg import solve
-
-        self.W: Floats = solve(self.BB + self.lambdas.g * np.eye(len(self.BB)), self.BY, assume_a="pos")
+        self.W: Floats = np.linalg.solve(self.BB + self.lambdas.g * np.eye(len(self.BB)), self.BY)
 
     def hash_step(self) -> None:
         """The F step."""
@@ -282,5 +287,5 @@ class Training:
         # ‖Y‖² = m, ‖B‖² = mL
         loss = m - 2 * np.sum(W * self.BY) + np.sum(W * (self.BB @ W))
         gap = m * L - 2 * np.sum(P * self.FB) + np.sum(P * (self.FF @ P))
-        J: float = (loss + g * np.sum(W**2) + nu * (gap + f * np.sum(P**2))) / m
-        return J
+        J: Any = loss + g * np.sum(W**2) + nu * (gap + f * np.sum(P**2))
+        return float(J / m)
