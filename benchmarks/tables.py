@@ -151,7 +151,7 @@ def quality(
 
 
 def measured(file: str, method: str) -> str:
-    """All that was measured of one of the rivals: a line for each data set, variant and length."""
+    """All that was measured of a method: a line for each data set, variant and length."""
     labels = {**RIVALS, **SUPERVISED}[file]
     variants = {variant: label for variant, label in labels.items() if variant.split(",")[0] == method}
     lines = []
