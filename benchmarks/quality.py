@@ -3,14 +3,15 @@
     python benchmarks/quality.py udh-dnn [--only DATA ...] [--variants NAME ...] [--json docs/results/udh-dnn.json]
     python benchmarks/quality.py sdh-dnn [--only DATA ...] [--variants NAME ...] [--json docs/results/sdh-dnn.json]
     python benchmarks/quality.py rivals [--only DATA ...] [--variants NAME ...] [--json docs/results/rivals.json]
+    python benchmarks/quality.py supervised [--only DATA ...] [--variants NAME ...] [--json docs/results/…]
 
 udh-dnn: data, lengths, seeds and protocols of baselines.py, whose LSH and ITQ stand beside; on sift-photos three seeds,
 and ITQ with them. rivals: likewise, the other unsupervised methods; one run where nothing is drawn and the data are the
 same; SPH is judged by spherical Hamming distance too (map_spherical).
 
-sdh-dnn: mnist and cifar10, labels as truth, with ITQ beside it. The database is the training data, of which a model may
-have seen all or a part, with labels; so that overfitting shows, each is also judged on samples that it was trained on
-alone (map_seen) and on the test data alone (map_new).
+sdh-dnn: mnist and cifar10, labels as truth, with ITQ beside it; supervised: likewise, the other supervised methods. The
+database is the training data, of which a model may have seen all or a part, with labels; so that overfitting shows,
+each is also judged on samples that it was trained on alone (map_seen) and on the test data alone (map_new).
 
 A run that the file holds already is not repeated, so that it can be stopped and taken up again.
 """
@@ -61,9 +62,18 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "kmh": {"kmh": {}, "kmh, 8 bits a subspace": {"bits_per_subspace": 8}},
     "ba": {"ba": {}, "ba, from itq": {"init": "itq"}},
     "dh": {"dh": {}},
+    "sdh": {"sdh": {}, "sdh, restart": {"restart": True}},
+    "itq-cca": {"itq-cca": {}},
+    "ksh": {"ksh": {}, "ksh, all data": {"samples_per_class": None}},
+    "bre": {"bre": {}, "bre, rbf": {"kernel": "rbf"}},
 }
 # The methods that stand in one file.
-KINDS = {"udh-dnn": ("udh-dnn", "itq"), "sdh-dnn": ("sdh-dnn", "itq"), "rivals": ("sh", "sph", "kmh", "ba", "dh")}
+KINDS = {
+    "udh-dnn": ("udh-dnn", "itq"),
+    "sdh-dnn": ("sdh-dnn", "itq"),
+    "rivals": ("sh", "sph", "kmh", "ba", "dh"),
+    "supervised": ("sdh", "itq-cca", "ksh", "bre"),
+}
 # Variants of a method that draws something otherwise.
 NOTHING_DRAWN = ("ba",)
 # A validation looks for as large a share of 50,000 samples as the truth is of the database: 10,000 of a million.
@@ -85,6 +95,10 @@ PLANS: dict[str, dict[str, tuple[str, ...]]] = {
         "mnist": ("sh", "sph", "kmh", "kmh, 8 bits a subspace", "dh", "ba", "ba, from itq"),
         "cifar10-dh": ("sh", "sph", "kmh", "dh", "ba", "ba, from itq"),
         "sift-photos": ("sh", "sph", "kmh", "dh", "ba"),
+    },
+    "supervised": {
+        "cifar10": ("itq-cca", "sdh", "sdh, restart", "ksh", "ksh, all data", "bre", "bre, rbf"),
+        "mnist": ("itq-cca", "sdh", "sdh, restart", "ksh", "ksh, all data", "bre", "bre, rbf"),
     },
 }
 

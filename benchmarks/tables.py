@@ -11,13 +11,23 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
-RIVALS_PAGES = tuple(f"docs/methods/{name}.md" for name in ("sh", "sph", "kmh", "ba", "dh"))
-PAGES = ("README.md", "docs/methods/udh-dnn.md", "docs/methods/sdh-dnn.md", "docs/unsupervised.md", *RIVALS_PAGES)
+# The methods whose pages show all that was measured of them, by the file that holds it.
+MEASURED = {"rivals": ("sh", "sph", "kmh", "ba", "dh"), "supervised": ("sdh", "itq-cca", "ksh", "bre")}
+PAGES = (
+    "README.md",
+    "docs/unsupervised.md",
+    "docs/supervised.md",
+    *(
+        f"docs/methods/{name}.md"
+        for name in ("udh-dnn", "sdh-dnn", *(name for names in MEASURED.values() for name in names))
+    ),
+)
 LENGTHS = (8, 16, 32, 64)
 # What a table is made of: files, and what the methods or variants in each are called, in the order of the lines.
 Sources = dict[str, dict[str, str]]
@@ -54,6 +64,18 @@ BY_LABELS: Sources = {
         "all data, 400": "SDH-DNN, all data, 400 iterations a step",
     },
 }
+SUPERVISED: Sources = {
+    "supervised": {
+        "itq-cca": "ITQ-CCA",
+        "ksh": "KSH, 2,000 a class",
+        "ksh, all data": "KSH, all data",
+        "bre": "BRE, 2,000 a class",
+        "bre, rbf": "BRE, RBF kernel, 2,000 a class",
+        "sdh": "SDH, all data",
+        "sdh, restart": "SDH, each B step from zeros",
+    },
+}
+ALL_BY_LABELS: Sources = {**BY_LABELS, **SUPERVISED}
 NOT_IN_README = (
     "unscaled, first",
     "early stop",
@@ -128,10 +150,12 @@ def quality(
     return table(["data", "method", "runs", *titles], lines)
 
 
-def measured(variants: dict[str, str]) -> str:
-    """All that was measured of one of the rivals: a line for each data set, variant and length."""
+def measured(file: str, method: str) -> str:
+    """All that was measured of a method: a line for each data set, variant and length."""
+    labels = {**RIVALS, **SUPERVISED}[file]
+    variants = {variant: label for variant, label in labels.items() if variant.split(",")[0] == method}
     lines = []
-    rows = rows_of("rivals")
+    rows = rows_of(file)
     for dataset in _ALL:
         for variant, label in variants.items():
             for row in sorted((r for r in rows if r["dataset"] == dataset), key=lambda row: row["n_bits"]):
@@ -153,13 +177,8 @@ def measured(variants: dict[str, str]) -> str:
     return table(["data", "method", "bits", "runs", "mAP", "precision within the radius", "seconds"], lines)
 
 
-def _measured(method: str) -> Callable[[], str]:
-    labels = {variant: label for variant, label in RIVALS["rivals"].items() if variant.split(",")[0] == method}
-    return lambda: measured(labels)
-
-
-def costs() -> str:
-    """Time and memory of each method."""
+def costs(*, supervised: bool) -> str:
+    """Time and memory of each method that needs labels, or that needs none."""
     head = ["method", "bits", "fit, seconds", "iterations", "peak memory, GB", "encode, µs a vector"]
     lines = [
         [
@@ -171,6 +190,7 @@ def costs() -> str:
             f"{row['encode_microseconds']:.1f}",
         ]
         for row in rows_of("methods")
+        if (row["method"] in MEASURED["supervised"]) == supervised
     ]
     return table(head, lines)
 
@@ -266,6 +286,7 @@ def _keys(*names: str, lengths: Iterable[int] = LENGTHS) -> list[tuple[str, int]
 _ALL = ("mnist", "cifar10", "cifar10-dh", "sift-photos")
 _IMAGES = ("mnist", "cifar10")
 _NEAR = ("p@3", "p@4")
+_NOT_IN_README_BY_LABELS = ("400", "all data, 400", "ksh, all data", "bre, rbf", "sdh, restart")
 TABLES: dict[str, Callable[[], str]] = {
     "results": lambda: quality(UNSUPERVISED, _ALL[:3], _keys("map"), spread=True, without=NOT_IN_README),
     "unsupervised-map": lambda: quality(UNSUPERVISED, _ALL, _keys("map"), spread=True),
@@ -275,10 +296,15 @@ TABLES: dict[str, Callable[[], str]] = {
     "unsupervised-precision-dh": lambda: quality(
         UNSUPERVISED, ("cifar10-dh",), _keys("p@2", lengths=(16, 32, 64)), spread=True
     ),
-    "methods": costs,
+    "methods": partial(costs, supervised=False),
+    "methods-supervised": partial(costs, supervised=True),
     "dh-study": dh_study,
+    **{f"{name}-measured": partial(measured, file, name) for file, names in MEASURED.items() for name in names},
+    "supervised-map": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map"), spread=True),
+    "supervised-precision": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys(*_NEAR), spread=False),
+    "supervised-seen": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_seen"), spread=True),
+    "supervised-new": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_new"), spread=True),
     "ba-study": ba_study,
-    **{f"{method}-measured": _measured(method) for method in ("sh", "sph", "kmh", "ba", "dh")},
     "udh-dnn-map": lambda: quality(BY_NEIGHBOURS, _ALL, _keys("map"), spread=True),
     "udh-dnn-precision": lambda: quality(BY_NEIGHBOURS, _IMAGES, _keys(*_NEAR, lengths=(16, 32, 64)), spread=False),
     "udh-dnn-precision-dh": lambda: quality(
@@ -286,7 +312,7 @@ TABLES: dict[str, Callable[[], str]] = {
     ),
     "udh-dnn-study": lambda: study("udh-dnn"),
     "results-by-labels": lambda: quality(
-        BY_LABELS, _IMAGES, _keys("map"), spread=True, without=("400", "all data, 400")
+        ALL_BY_LABELS, _IMAGES, _keys("map"), spread=True, without=_NOT_IN_README_BY_LABELS
     ),
     "sdh-dnn-map": lambda: quality(BY_LABELS, _IMAGES, _keys("map"), spread=True),
     "sdh-dnn-seen": lambda: quality(BY_LABELS, _IMAGES, _keys("map_seen"), spread=True),

@@ -9,21 +9,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hashlearn.hashers import BA, DH, ITQ, KMH, LSH, METHODS, SDHDNN, SH, SPH, UDHDNN, Hasher
+    from hashlearn.hashers import BA, BRE, DH, ITQ, ITQCCA, KMH, KSH, LSH, METHODS, SDH, SDHDNN, SH, SPH, UDHDNN, Hasher
 
     load = Hasher.load
 
-_HASHERS = ("BA", "DH", "ITQ", "KMH", "LSH", "METHODS", "SDHDNN", "SH", "SPH", "UDHDNN", "Hasher")
 _MODULES = ("codes", "datasets", "errors", "evaluation", "experiments", "features", "hashers", "vectors")
 
-__all__ = ["BA", "DH", "ITQ", "KMH", "LSH", "METHODS", "SDHDNN", "SH", "SPH", "UDHDNN", "Hasher", "load"]
+__all__ = [
+    "BA",
+    "BRE",
+    "DH",
+    "ITQ",
+    "ITQCCA",
+    "KMH",
+    "KSH",
+    "LSH",
+    "METHODS",
+    "SDH",
+    "SDHDNN",
+    "SH",
+    "SPH",
+    "UDHDNN",
+    "Hasher",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HASHERS:
-        return getattr(import_module("hashlearn.hashers"), name)
     if name == "load":
         return import_module("hashlearn.hashers").Hasher.load
+    if name in __all__:
+        return getattr(import_module("hashlearn.hashers"), name)
     if name in _MODULES:
         return import_module(f"hashlearn.{name}")
     if name == "__version__":

@@ -30,6 +30,8 @@ SHORT = {
     "sdh-dnn": {"max_iter": 2, "lbfgs_iter": 10},
     "ba": {"init": "itq", "max_iter": 3},
     "dh": {"max_iter": 2},
+    "ksh": {"n_anchors": 20, "max_iter": 20},
+    "bre": {"anchors_per_bit": 10, "max_iter": 2},
     "kmh": {"bits_per_subspace": 1},  # not short, but of every length: its own tests take 4 and 8
 }
 pytestmark = pytest.mark.filterwarnings("ignore:.*has not settled:sklearn.exceptions.ConvergenceWarning")
@@ -62,6 +64,10 @@ def fitted(name, data, n_bits=12, random_state=0, **parameters):
         ("kmh", {"bits_per_subspace": 4, "affinity_weight": 10.0, "max_iter": 50}),
         ("ba", {"init": "pca", "mu": 5e-3, "mu_factor": 1.2, "max_iter": 60, "C": 100.0, "z_step": "auto"}),
         ("dh", {"lambda1": 100.0, "lambda2": 1e-3, "lambda3": 1e-3, "learning_rate": 0.3, "max_iter": 10, "scale": 64}),
+        ("sdh", {"n_anchors": 1000, "sigma": 0.4, "nu": 1e-5, "lambda_g": 1, "lambda_f": 1e-2, "max_iter": 5}),
+        ("itq-cca", {"regularization": 1e-4, "max_iter": 50}),
+        ("ksh", {"n_anchors": 300, "samples_per_class": 2000, "max_iter": 500, "tol": 1e-2}),
+        ("bre", {"anchors_per_bit": 50, "kernel": "linear", "samples_per_class": 2000, "max_iter": 30, "tol": 1e-4}),
         ("udh-dnn", {"lambda1": 1e-5, "lambda2": 5e-2, "lambda3": 1e-2, "lambda4": 1e-6, "max_iter": 10, "scale": 5}),
         ("sdh-dnn", {"lambda1": 1e-3, "lambda2": 5, "lambda3": 1, "lambda4": 1e-4, "max_iter": 5, "scale": 500}),
     ],
@@ -148,7 +154,9 @@ def test_fortran_order_strides_and_memory_maps(name, data, tmp_path):
 def test_blocks_of_rows_do_not_matter(name, data, monkeypatch):
     hasher = fitted(name, data)
     expected = hasher.decision_function(data[0])
-    monkeypatch.setattr("hashlearn.hashers.base._BLOCK_ELEMENTS", 64 * 37)
+    monkeypatch.setattr("hashlearn.hashers.base._BLOCK_ELEMENTS", 64 * 13)
+    monkeypatch.setattr("hashlearn.hashers._rows.BLOCK_ROWS", 13)
+    monkeypatch.setattr("hashlearn.hashers._residual._BLOCK", 13)
     np.testing.assert_allclose(hasher.decision_function(data[0]), expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(hasher.encode(data[0]), np.packbits(hasher.transform(data[0]), axis=1))
     # Fitted in blocks: other sums, so not the same to the last digit.
@@ -395,6 +403,34 @@ def test_load_refuses_a_file_cut_or_changed_anywhere(name, data, tmp_path):
         hashlearn.load(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match="no model file is at"):
         hashlearn.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("sdh", {"bandwidth_": np.array(0.0)}, "bandwidth_ must be above 0; got 0.0"),
+        ("ksh", {"bandwidth_": np.array(-1.0)}, "bandwidth_ must be above 0; got -1.0"),
+        ("bre", {"bandwidth_": np.array(3.0)}, "bandwidth_ must be 0; got 3.0"),
+        ("sdh", {"unit_": np.array(0.0)}, "unit_ must be as unit_length is; got 0.0"),
+        ("ksh", {"anchors_": np.zeros((0, 64)), "weights_": np.zeros((0, 12))}, "anchors_ must be real numbers"),
+        ("ksh", {"weights_": np.zeros((19, 12))}, r"weights_ must be real numbers \(20, 12\)"),
+    ],
+)
+def test_load_refuses_kernels_that_no_training_gives(name, change, words, data, tmp_path):
+    fitted(name, data).save(tmp_path / "model")
+    _rewrite(tmp_path / "model", None, lambda arrays: arrays.update(change))
+    with pytest.raises(ModelFileError, match=words):
+        hashlearn.load(tmp_path / "model")
+
+
+@every_method
+def test_what_is_not_finite_is_not_saved(name, data, tmp_path):
+    hasher = fitted(name, data)
+    first = next(iter(hasher._state(64, 12)))
+    setattr(hasher, first, getattr(hasher, first) * np.nan)
+    with pytest.raises(ValueError, match=f"the model's {first} has values that are not finite"):
+        hasher.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
 
 
 def test_load_refuses_hostile_metadata(data, tmp_path):

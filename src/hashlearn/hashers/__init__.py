@@ -2,16 +2,38 @@
 
 from hashlearn.hashers.ba import BA
 from hashlearn.hashers.base import Hasher
+from hashlearn.hashers.bre import BRE
 from hashlearn.hashers.dh import DH
 from hashlearn.hashers.itq import ITQ
+from hashlearn.hashers.itq_cca import ITQCCA
 from hashlearn.hashers.kmh import KMH
+from hashlearn.hashers.ksh import KSH
 from hashlearn.hashers.lsh import LSH
+from hashlearn.hashers.sdh import SDH
 from hashlearn.hashers.sdh_dnn import SDHDNN
 from hashlearn.hashers.sh import SH
 from hashlearn.hashers.sph import SPH
 from hashlearn.hashers.udh_dnn import UDHDNN
 
 #: Every method by its name. A class listed here is on the command line and in the contract tests.
-METHODS: dict[str, type[Hasher]] = {method.name: method for method in (LSH, SH, ITQ, SPH, KMH, BA, DH, UDHDNN, SDHDNN)}
+METHODS: dict[str, type[Hasher]] = {
+    method.name: method for method in (LSH, SH, ITQ, SPH, KMH, BA, DH, SDH, ITQCCA, KSH, BRE, UDHDNN, SDHDNN)
+}
 
-__all__ = ["BA", "DH", "ITQ", "KMH", "LSH", "METHODS", "SDHDNN", "SH", "SPH", "UDHDNN", "Hasher"]
+__all__ = [
+    "BA",
+    "BRE",
+    "DH",
+    "ITQ",
+    "ITQCCA",
+    "KMH",
+    "KSH",
+    "LSH",
+    "METHODS",
+    "SDH",
+    "SDHDNN",
+    "SH",
+    "SPH",
+    "UDHDNN",
+    "Hasher",
+]

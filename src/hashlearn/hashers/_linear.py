@@ -33,6 +33,13 @@ def centred(X: NDArray[Any], mean: NDArray[np.float64]) -> NDArray[Any]:
     return np.asarray(np.subtract(X, mean.astype(dtype), dtype=dtype))
 
 
+def parts_of(X: NDArray[Any]) -> list[list[slice]]:
+    """The blocks of rows of X in at most ``_PARTS`` parts, each to be summed apart."""
+    blocks = list(row_blocks(X))
+    n = min(len(blocks), _PARTS)
+    return [blocks[len(blocks) * i // n : len(blocks) * (i + 1) // n] for i in range(n)]
+
+
 def mean_and_covariance(X: NDArray[Any], threads: ThreadMap) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean (D,) and covariance (D, D; divided by m) in two passes; a block's products in its type, sums in float64.
 
@@ -40,9 +47,7 @@ def mean_and_covariance(X: NDArray[Any], threads: ThreadMap) -> tuple[NDArray[np
     many at a time as there are cores, since each is as large as the result.
     """
     m, D = X.shape
-    blocks = list(row_blocks(X))
-    n_parts = min(len(blocks), _PARTS)
-    parts = [blocks[len(blocks) * i // n_parts : len(blocks) * (i + 1) // n_parts] for i in range(n_parts)]
+    parts = parts_of(X)
 
     def total(part: list[slice]) -> NDArray[np.float64]:
         result = np.zeros(D)
@@ -60,15 +65,21 @@ def mean_and_covariance(X: NDArray[Any], threads: ThreadMap) -> tuple[NDArray[np
 
     mean: NDArray[np.float64] = sum(threads(total, parts), np.zeros(D)) / m
     covariance = np.zeros((D, D))
-    for start in range(0, n_parts, cores()):
+    for start in range(0, len(parts), cores()):
         for product in threads(products, parts[start : start + cores()]):
             covariance += product
     covariance /= m
-    if not np.isfinite(np.trace(covariance)):
-        raise ValueError(f"X has values whose squares are beyond {compute_type(X.dtype).__name__}; divide it first.")
-    if np.trace(covariance) < 1e3 * D * np.finfo(compute_type(X.dtype)).tiny and np.any(X[0] != X):
-        raise ValueError(f"X has values whose squares vanish in {compute_type(X.dtype).__name__}; multiply it first.")
+    check_squares(X, float(np.trace(covariance)))
     return mean, covariance
+
+
+def check_squares(X: NDArray[Any], square: float) -> None:
+    """Refuse data whose squares, ``square`` a sample on average, overflow or vanish in the type that is computed in."""
+    kind = compute_type(X.dtype)
+    if not np.isfinite(square):
+        raise ValueError(f"X has values whose squares are beyond {kind.__name__}; divide it first.")
+    if square < 1e3 * X.shape[1] * np.finfo(kind).tiny and np.any(X[0] != X):
+        raise ValueError(f"X has values whose squares vanish in {kind.__name__}; multiply it first.")
 
 
 def principal_directions(covariance: NDArray[np.float64], n: int) -> NDArray[np.float64]:

@@ -50,6 +50,8 @@ def write_model(hasher: Hasher, path: str | os.PathLike[str], info: dict[str, st
     arrays = {}
     for name in hasher._state(n_features, hasher.n_bits_):
         arrays[name] = np.asarray(getattr(hasher, name), order="C")
+        if not np.isfinite(arrays[name]).all():
+            raise ValueError(f"the model's {name} has values that are not finite: it can't be saved.")
     header["sha256"] = _content(arrays)
     with atomic_path(path) as temporary:
         try:
@@ -127,13 +129,22 @@ def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
         raise refuse(f"it must hold the arrays {', '.join(state)}; it holds {', '.join(arrays) or 'none'}")
     if header.get("sha256") != _content(arrays):
         raise refuse("its arrays are not those that were saved: their SHA-256 differs")
-    for name, shape in state.items():
+    sizes: dict[int | str, int] = {}  # those that have a name instead of a number, from the first array with it
+    for name, rule in state.items():
         array = arrays[name]
+        for size, found in zip(rule, array.shape, strict=False):
+            if isinstance(size, str) and found > 0:
+                sizes.setdefault(size, found)
+        shape = tuple(sizes.get(size, size) for size in rule)
         if array.dtype.kind != "f" or array.shape != shape:
             raise refuse(f"{name} must be real numbers {shape}; got {array.dtype} {array.shape}")
         if not np.isfinite(array).all():
             raise refuse(f"{name} has values that are not finite")
         setattr(hasher, name, array)
+    try:
+        hasher._check_state()
+    except ValueError as error:
+        raise refuse(_one_line(error)) from None
     feature_names = header.get("feature_names")
     if feature_names is not None:
         if not _are_texts(feature_names) or len(feature_names) != n_features:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hashlearn.hashers.base import compute_type
 from hashlearn.memory import free_memory
-from hashlearn.threads import ThreadMap
+from hashlearn.threads import ThreadMap, cores
 
 Array = NDArray[Any]
 R = TypeVar("R")
@@ -78,9 +78,18 @@ class Rows:
         """``work`` of each shard, a list of blocks, shared among threads; results in the order of the shards."""
         return self._map(work, self.shards)
 
-    def total(self, work: Callable[[slice, Array], Iterable[Any]]) -> list[Any]:
-        """The sum over all blocks, item by item, of ``work(block, X of the block)``, added in a fixed order."""
-        return _add(self.map(lambda shard: _add(work(block, self[block]) for block in shard)))
+    def total(self, work: Callable[[slice, Array], Iterable[Any]], *, large: bool = False) -> list[Any]:
+        """The sum over all blocks, item by item, of ``work(block, X of the block)``, added in a fixed order.
+
+        ``large``: what is summed takes much memory, so that no more of it is held than there are cores.
+        """
+
+        def shard_total(shard: list[slice]) -> list[Any]:
+            return _add(work(block, self[block]) for block in shard)
+
+        step = cores() if large else len(self.shards)
+        parts = (self.shards[start : start + step] for start in range(0, len(self.shards), step))
+        return _add(result for part in parts for result in self._map(shard_total, part))
 
 
 def _add(results: Iterable[Iterable[Any]]) -> list[Any]:

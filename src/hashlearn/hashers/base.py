@@ -63,8 +63,14 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         return self._project
 
     @abstractmethod
-    def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
-        """The learned arrays that a model file holds: their names and shapes."""
+    def _state(self, n_features: int, n_bits: int) -> Mapping[str, tuple[int | str, ...]]:
+        """The learned arrays that a model file holds: their names and shapes.
+
+        A size that depends on the training data has a name instead of a number: one size wherever the name stands.
+        """
+
+    def _check_state(self) -> None:
+        """Refuse learned arrays, read from a file, that break a rule beyond their shapes, with a ValueError."""
 
     def _check_parameters(self, n_features: int) -> None:
         """Refuse parameters that break a rule of the method, with the rule and the value."""

@@ -95,14 +95,30 @@ def learn(
     advance: Callable[[float], object] = lambda _: None,
 ) -> tuple[NDArray[np.float64], list[float]]:
     """P R (D, L) and the loss at each iteration, of data whose mean and covariance are known."""
-    P = principal_directions(covariance, L)
-    V = np.empty((len(X), L), dtype=compute_type(X.dtype))
+    return quantize(X, mean, principal_directions(covariance, L), L, rng, threads, max_iter, advance)
+
+
+def quantize(
+    X: NDArray[Any],
+    mean: NDArray[np.float64],
+    P: NDArray[np.float64],
+    L: int,
+    rng: np.random.Generator,
+    threads: ThreadMap,
+    max_iter: int,
+    advance: Callable[[float], object],
+) -> tuple[NDArray[np.float64], list[float]]:
+    """P R (D, L) and the loss at each iteration, of directions P (D, r).
+
+    If they are fewer than bits, R (r, L) is the part of a rotation that matters: the other rows would meet zeros.
+    """
+    V = np.empty((len(X), P.shape[1]), dtype=compute_type(X.dtype))
 
     def project(rows: slice) -> None:
         V[rows] = centred(X[rows], mean) @ P.astype(V.dtype)
 
     threads(project, row_blocks(X))
-    R = _random_rotation(L, rng)
+    R = _random_rotation(L, rng)[: P.shape[1]]
     losses = []
     for _ in range(max_iter):
         R, loss = _rotate(V, R, threads)
@@ -127,10 +143,10 @@ def _rotate(V: NDArray[Any], R: NDArray[np.float64], threads: ThreadMap) -> tupl
         B -= Z
         return BV, float(np.einsum("ij,ij->", B, B, dtype=np.float64))
 
-    BV, loss = np.zeros_like(R), 0.0
-    for product, square in threads(part, row_blocks(V)):
+    BV, loss = np.zeros(R.shape[::-1]), 0.0
+    for product, square in threads(part, row_blocks(V, len(R.T))):
         BV += product
         loss += square
     # BᵀV = U₁ S U₂ᵀ;  R = U₂ U₁ᵀ
-    U1, _, U2t = np.linalg.svd(BV)
+    U1, _, U2t = np.linalg.svd(BV, full_matrices=False)
     return U2t.T @ U1.T, loss / len(V)

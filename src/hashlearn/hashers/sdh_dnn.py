@@ -36,7 +36,6 @@ Samples are rows here and columns in the paper, so that matrices are the transpo
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -44,13 +43,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hashlearn.codes import signs_of
+from hashlearn.hashers._classes import checked_classes, places, warn_of_small
 from hashlearn.hashers._early_stop import EarlyStop
 from hashlearn.hashers._network import Block, Layer, Slope, Sums, fold, measure, outputs_of
 from hashlearn.hashers._network_hasher import NetworkHasher, Samples
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers._training import Lambdas, Training, encoder_terms
 from hashlearn.hashers.base import check_count
-from hashlearn.labels import classes_of
 
 Array = NDArray[Any]
 Codes = NDArray[np.int8]
@@ -89,15 +88,6 @@ def _eigenvalues(n: Floats) -> Floats:
     sizes, g = np.unique(n, return_counts=True)
     roots = np.sqrt(g * sizes)
     return np.append(np.repeat(2 * sizes, g - 1), np.linalg.eigvalsh(np.diag(2 * sizes) - np.outer(roots, roots)))
-
-
-def _places(numbers: Array) -> Array:
-    """How many items before each have the same number."""
-    order = np.argsort(numbers, kind="stable")
-    counts = np.bincount(numbers)
-    out = np.empty(len(numbers), dtype=np.intp)
-    out[order] = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return out
 
 
 class SDHDNN(NetworkHasher):
@@ -191,12 +181,9 @@ class SDHDNN(NetworkHasher):
             check_count("samples_per_class", self.samples_per_class, least=2)
 
     def _samples(self, X: Array, y: list[Hashable] | None, rng: np.random.Generator) -> Samples:
-        assert y is not None
-        self.classes_, numbers = classes_of(y)
-        if len(self.classes_) < 2:
-            raise ValueError(f"SDH-DNN learns from samples of at least 2 classes; got 1: {self.classes_[0]}.")
+        self.classes_, numbers = checked_classes(y, "SDH-DNN")
         order = rng.permutation(len(X))
-        place = _places(numbers[order])
+        place = places(numbers[order])
         kept = np.zeros(len(X), dtype=np.bool_)
         if self.validation:
             wanted = int(self.validation)
@@ -208,11 +195,11 @@ class SDHDNN(NetworkHasher):
                 )
             kept[spare[:wanted]] = True
             order = order[~kept[order]]
-            place = _places(numbers[order])
+            place = places(numbers[order])
         if self.samples_per_class is not None:
             order = order[place < int(self.samples_per_class)]
         self.samples_ = np.sort(order)
-        self._say_small(np.bincount(numbers[~kept]))
+        warn_of_small(self.classes_, np.bincount(numbers[~kept]), self.samples_per_class, stacklevel=4)
         self.class_counts_ = np.bincount(numbers[self.samples_], minlength=len(self.classes_))
         if self.class_counts_.max() < 2:
             beside = f" beside the {self.validation} of validation" if self.validation else ""
@@ -225,20 +212,6 @@ class SDHDNN(NetworkHasher):
             return Samples(X, numbers)
         held = (X[kept], numbers[kept]) if self.validation else None
         return Samples(X[self.samples_], numbers[self.samples_], held)
-
-    def _say_small(self, counts: Array) -> None:
-        """Warn of classes that have fewer samples than others are trained on."""
-        wanted = self.samples_per_class
-        if wanted is None or not (counts < wanted).any() or (counts < wanted).all():
-            return
-        small = np.flatnonzero(counts < wanted)
-        names = ", ".join(f"{self.classes_[i]} ({counts[i]})" for i in small[:5])
-        more = f" and {len(small) - 5} more" if len(small) > 5 else ""
-        warnings.warn(
-            f"classes of fewer than {wanted} samples (samples_per_class) are used whole: {names}{more}.",
-            UserWarning,
-            stacklevel=5,
-        )
 
     def summary(self) -> dict[str, Any]:
         found = super().summary()
