@@ -49,6 +49,12 @@ def test_directions_solve_the_eigenproblem_and_are_orthonormal(digits):
     assert (np.diff(rho) <= 0).all()
 
 
+def test_rounding_makes_no_direction(digits):
+    """The classes' means add up to 0 but for rounding, which is far from 0 in float32."""
+    X, y = digits
+    assert len(ITQCCA(32, random_state=0).fit((1000 * X).astype(np.float32) + 3e6, y).correlations_) == 9
+
+
 def test_two_classes_by_hand():
     """One feature says the class, another is noise that is orthogonal to it: ρ = 1 along the first alone."""
     X = np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])

@@ -265,4 +265,17 @@ def test_the_kernel_near_and_far():
     K = Kernel(anchors, 2 * 2.0**2, np.float32)(np.array([[0, 0], [3, 4], [1e30, 0], [100, 0]], dtype=np.float32))
     e = np.exp(-25 / 8)
     np.testing.assert_allclose(K, [[1, e], [e, 1], [0, 0], [0, 0]], rtol=1e-5, atol=1e-30)
-    assert K.max() <= 1
+    # Where rounding would leave squared distances below 0.
+    X = (1000 + np.random.default_rng(0).random((50, 20))).astype(np.float32)
+    assert Kernel(X, 1.0, np.float32)(X).max() == 1
+
+
+def test_memory_of_encoding_short_vectors_is_bounded():
+    """A kernel value for each of 1,000 anchors, of vectors of 4 features: blocks are sized by what is made of them."""
+    X = np.random.default_rng(0).random((100_000, 4), dtype=np.float32)
+    hasher = SDH(16, random_state=0).fit(X[:2000], np.arange(2000) % 2)
+    tracemalloc.start()
+    hasher.encode(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64 << 20
