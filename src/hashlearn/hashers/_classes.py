@@ -57,7 +57,7 @@ def warn_of_small(classes: Array, counts: Array, per_class: int | None, *, stack
 def draw_samples(
     hasher: Any, y: list[Hashable] | None, rng: np.random.Generator, *, pairs: bool = True
 ) -> NDArray[np.intp]:
-    """Draw a method's ``samples_per_class``; gives the classes' numbers of all samples. ``pairs``: it learns from them.
+    """Draw a method's ``samples_per_class``; gives the numbers of their classes. ``pairs``: it learns from pairs.
 
     Sets ``classes_``, ``samples_`` and ``class_counts_``, the rows that are trained on and how many of each class.
     """
@@ -66,10 +66,11 @@ def draw_samples(
     wanted = None if hasher.samples_per_class is None else int(hasher.samples_per_class)
     warn_of_small(hasher.classes_, np.bincount(numbers), wanted, stacklevel=4)
     hasher.samples_ = draw(numbers, wanted, rng)
-    hasher.class_counts_ = np.bincount(numbers[hasher.samples_], minlength=len(hasher.classes_))
+    drawn: NDArray[np.intp] = numbers[hasher.samples_]
+    hasher.class_counts_ = np.bincount(drawn, minlength=len(hasher.classes_))
     if pairs and hasher.class_counts_.max() < 2:
         raise ValueError(
             f"{method} learns that samples of a class are alike; of the {len(hasher.classes_)} classes none has two "
             "samples to train on."
         )
-    return numbers
+    return drawn

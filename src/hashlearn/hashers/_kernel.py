@@ -32,17 +32,17 @@ KERNELS = ("rbf", "linear")
 class Kernel:
     """κ of rows with the anchors (p, D), for rows and anchors whose offset is taken off already.
 
-    ``width``: 2σ²; None for the linear kernel. ``unit``: rows are brought to unit length first (anchors are so
+    ``bandwidth``: 2σ²; None for the linear kernel. ``unit``: rows are brought to unit length first (anchors are so
     already; a vector of zeros stays one).
     """
 
-    def __init__(self, anchors: Array, width: float | None, dtype: Any, *, unit: bool = False) -> None:
+    def __init__(self, anchors: Array, bandwidth: float | None, dtype: Any, *, unit: bool = False) -> None:
         self.dtype = np.dtype(dtype)
-        self._bandwidth, self._unit = width, unit
+        self._bandwidth, self._unit = bandwidth, unit
         A = np.asarray(anchors, dtype=np.float64)
-        if width is not None:
-            self._squares = (-np.square(A).sum(axis=1) / width).astype(dtype)
-            A = A * (2 / width)
+        if bandwidth is not None:
+            self._squares = (-np.square(A).sum(axis=1) / bandwidth).astype(dtype)
+            A = A * (2 / bandwidth)
         self._A = np.ascontiguousarray(A.T, dtype=dtype)
 
     def __call__(self, X: Array) -> Array:
@@ -91,12 +91,13 @@ class KernelHasher(Hasher):
     bandwidth_: Floats
     weights_: Floats
     intercept_: Floats
-    #: For a method that may bring vectors to unit length: 1 if it does, and anchors are so too.
-    unit_: Floats
+    #: A parameter of the methods that have a choice.
+    kernel: str = "rbf"
 
     @property
     def _unit(self) -> bool:
-        return bool(getattr(self, "unit_", False))
+        """Whether vectors are brought to unit length; anchors are so then."""
+        return False
 
     @property
     def _is_linear(self) -> bool:
@@ -118,20 +119,18 @@ class KernelHasher(Hasher):
         check_squares(X, square)
         return mean - self.offset_, square
 
-    def _keep_width(self, mean: Floats, square: float) -> None:
+    def _keep_bandwidth(self, mean: Floats, square: float) -> None:
         """2σ² from the mean squared distance of samples (their ``mean`` and mean ``square``) from the anchors.
 
         1 if that is rounding beside the squares: all samples are one.
         """
-        width = 2 * mean_square_distance(mean, square, self.anchors_)
-        self.bandwidth_ = np.array(width if width > 1e-6 * square else 1.0)
+        bandwidth = 2 * mean_square_distance(mean, square, self.anchors_)
+        self.bandwidth_ = np.array(bandwidth if bandwidth > 1e-6 * square else 1.0)
 
     def _check_state(self) -> None:
-        width, linear = float(self.bandwidth_), getattr(self, "kernel", "rbf") == "linear"
-        if (width != 0) if linear else not width > 0:
-            raise ValueError(f"bandwidth_ must be {'0' if linear else 'above 0'}; got {width}")
-        if hasattr(self, "unit_") and self.unit_ != float(self.unit_length):
-            raise ValueError(f"unit_ must be as unit_length is; got {self.unit_}")
+        found, linear = float(self.bandwidth_), self.kernel == "linear"
+        if found < 0 or (found == 0) != linear:
+            raise ValueError(f"bandwidth_ must be {'0' if linear else 'above 0'}; got {found}")
 
     def _kernel(self, dtype: Any) -> Kernel:
         return Kernel(self.anchors_, None if self._is_linear else float(self.bandwidth_), dtype, unit=self._unit)

@@ -131,7 +131,7 @@ class BRE(KernelHasher):
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)
-        numbers = draw_samples(self, y, rng)[self.samples_]
+        numbers = draw_samples(self, y, rng)
         X = X if len(numbers) == len(X) else X[self.samples_]
         anchors, which = _draw_anchors(len(X), self.n_bits_, self.anchors_per_bit, rng)
         with (
@@ -144,7 +144,7 @@ class BRE(KernelHasher):
             if self.kernel == "linear":
                 self.anchors_, self.bandwidth_ = unit_rows(self.anchors_), np.array(0.0)
             else:
-                self._keep_width(mean, square)
+                self._keep_bandwidth(mean, square)
             Phi, means = self._kernel_values(rows)
             descent = Descent(Phi, which, numbers, rng)
             objective = [descent.objective()]

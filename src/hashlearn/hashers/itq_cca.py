@@ -106,7 +106,7 @@ class ITQCCA(LinearHasher):
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)
-        numbers = draw_samples(self, y, rng, pairs=False)[self.samples_]
+        numbers = draw_samples(self, y, rng, pairs=False)
         X = X if len(numbers) == len(X) else X[self.samples_]
         with (
             thread_map() as threads,

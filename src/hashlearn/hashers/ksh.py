@@ -125,9 +125,9 @@ class KSH(KernelHasher):
         ):
             mean, square = self._mean_and_square(X, threads)
             self.anchors_ = centred(X[anchors], self.offset_).astype(np.float64)
-            self._keep_width(mean, square)
+            self._keep_bandwidth(mean, square)
             KT, kernel_mean = self._kernel_values(X, threads)
-            residual = Residual(KT, _by_appearance(numbers[self.samples_]), L, threads)
+            residual = Residual(KT, _by_appearance(numbers), L, threads)
             self.weights_ = np.zeros((len(anchors), L))
             self.history_: list[dict[str, Any]] = []
             for k in range(L):

@@ -53,7 +53,7 @@ _SWEEPS = 100
 
 
 class SDH(KernelHasher):
-    """Supervised Discrete Hashing: bit k of x is the sign of Σ_q κ(x, anchor_q) P_qk, and of P's last row.
+    """Supervised Discrete Hashing: bit k of x is the sign of Σ_q κ(x, anchor_q) P_qk + a_k, a the last row of P.
 
     n_bits
         Length of the code, of any length.
@@ -92,6 +92,8 @@ class SDH(KernelHasher):
 
     name = "sdh"
     supervised = True
+
+    unit_: Floats
 
     def __init__(
         self,
@@ -140,7 +142,7 @@ class SDH(KernelHasher):
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)
-        numbers = draw_samples(self, y, rng, pairs=False)[self.samples_]
+        numbers = draw_samples(self, y, rng, pairs=False)
         X = X if len(numbers) == len(X) else X[self.samples_]
         with (
             thread_map() as threads,
@@ -187,10 +189,19 @@ class SDH(KernelHasher):
         if self.unit_length:
             mean = sum((prepared(block).sum(axis=0) for block in row_blocks(X)), np.zeros(X.shape[1])) / len(X)
             square = 1.0
-        self._keep_width(mean, square)
+        self._keep_bandwidth(mean, square)
+
+    @property
+    def _unit(self) -> bool:
+        return bool(self.unit_)
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int | str, ...]]:
         return {**super()._state(n_features, n_bits), "unit_": ()}
+
+    def _check_state(self) -> None:
+        super()._check_state()
+        if self.unit_ != float(self.unit_length):
+            raise ValueError(f"unit_ must be as unit_length is; got {self.unit_}")
 
     def summary(self) -> dict[str, Any]:
         if not hasattr(self, "history_"):
