@@ -259,9 +259,8 @@ def dh_study() -> str:
 
 def ba_study() -> str:
     """Every run of benchmarks/study_ba.py."""
-    file = json.loads((RESULTS / "ba-study.json").read_text())
     lines = []
-    for row in sorted(file["rows"], key=lambda row: row["options"]["n_bits"]):
+    for row in sorted(rows_of("ba-study"), key=lambda row: row["options"]["n_bits"]):
         options = row["options"]
         ba = options["method"] == "ba"
         lines.append(
