@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["free_memory"]
+__all__ = ["forget_peak", "free_memory", "peak_memory"]
 
 _CGROUP = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
@@ -16,6 +16,28 @@ _OWN_CGROUP = Path("/proc/self/cgroup")
 def free_memory() -> int:
     """Bytes that this process may still take, as far as the system tells: 0 if it does not tell."""
     return max(0, min(_rests(), default=0))
+
+
+def peak_memory() -> int | None:
+    """The most bytes that this process has held at once, since :func:`forget_peak` if that could be done."""
+    held = _fields(Path("/proc/self/status")).get("VmHWM")
+    if held is not None:
+        return 1024 * held
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most
+
+
+def forget_peak() -> bool:
+    """Count the peak anew from now on; False if the system can't."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
 
 
 def _rests() -> Iterator[int]:

@@ -1,15 +1,18 @@
 """Judging codes: who is a true neighbour, and how well a ranking by code finds them."""
 
+from hashlearn.evaluation.diagnostics import BitStatistics, bit_statistics
 from hashlearn.evaluation.metrics import Scores, evaluate
 from hashlearn.evaluation.protocol import SETTINGS, Protocol, Setting, setting
 from hashlearn.evaluation.truth import Truth, euclidean_neighbours
 
 __all__ = [
     "SETTINGS",
+    "BitStatistics",
     "Protocol",
     "Scores",
     "Setting",
     "Truth",
+    "bit_statistics",
     "euclidean_neighbours",
     "evaluate",
     "setting",

@@ -1,0 +1,242 @@
+"""Runs of a grid, one after another or several at once: each result a file, finished ones skipped, failures collected.
+
+A run is made in a worker, a process of its own kind: a method that crashes, or that the system stops for its memory,
+ends its worker and not the rest. The parent alone writes result files, whole or not at all, so that whatever ends it
+loses at most the runs under way.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol
+
+from hashlearn.errors import DatasetError
+from hashlearn.experiments.grid import Experiment, Run, runs_of
+from hashlearn.experiments.results import Record, Results, fingerprint, run_key
+from hashlearn.experiments.running import Bench
+from hashlearn.threads import cores
+
+__all__ = ["Failure", "Outcome", "Watch", "reproduce"]
+
+_SPAWN = multiprocessing.get_context("spawn")
+# How often what is on the screen is drawn anew while nothing happens.
+_TICK_SECONDS = 0.5
+# What the BLAS and OpenMP libraries read when they are loaded.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class Watch(Protocol):
+    """Who is told what happens."""
+
+    def planned(self, done: Sequence[tuple[Run, Record]], pending: Sequence[Run]) -> None: ...
+    def started(self, run: Run) -> None: ...
+    def finished(self, run: Run, record: Record) -> None: ...
+    def failed(self, failure: Failure) -> None: ...
+    def tick(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What did not succeed, a run or a whole experiment, and why."""
+
+    what: str
+    error: str
+    details: str = ""
+
+
+@dataclass
+class Outcome:
+    """What came of it: how many results there were, how many were made, and what failed."""
+
+    found: int = 0
+    made: int = 0
+    failures: list[Failure] = field(default_factory=list)
+
+
+def reproduce(chosen: Sequence[Experiment], results: Results, *, jobs: int = 1, watch: Watch) -> Outcome:
+    """Make every run of the experiments that has no result yet.
+
+    Raises:
+        OSError: A result can't be written (a full disk); those before it are kept.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1; got {jobs}.")
+    outcome = Outcome()
+    done: list[tuple[Run, Record]] = []
+    pending: list[tuple[Run, str]] = []
+    for experiment in chosen:
+        try:
+            for run, key in _with_keys(experiment):
+                record = results.find(run, key)
+                if record is None:
+                    pending.append((run, key))
+                else:
+                    done.append((run, record))
+        except DatasetError as error:
+            outcome.failures.append(Failure(experiment.name, " ".join(str(error).split())))
+            watch.failed(outcome.failures[-1])
+    outcome.found = len(done)
+    watch.planned(done, [run for run, _ in pending])
+    for run, answer in _made(pending, results, jobs, watch):
+        if isinstance(answer, Failure):
+            outcome.failures.append(answer)
+            watch.failed(answer)
+        else:
+            watch.finished(run, answer)
+            outcome.made += 1
+    return outcome
+
+
+def _with_keys(experiment: Experiment) -> Iterator[tuple[Run, str]]:
+    """The experiment's runs on the first of its data sets that can be had, with their keys."""
+    bench = Bench()
+    errors = []
+    for name in experiment.data:
+        fingerprints: dict[int | None, str] = {}
+        try:
+            for run in runs_of(experiment, name):
+                if run.split not in fingerprints:
+                    fingerprints[run.split] = fingerprint(bench.dataset(run))
+                yield run, run_key(run, fingerprints[run.split])
+            return
+        except DatasetError as error:
+            errors.append(str(error))
+    raise DatasetError(" ".join(errors))
+
+
+def _made(
+    pending: Sequence[tuple[Run, str]], results: Results, jobs: int, watch: Watch
+) -> Iterator[tuple[Run, Record | Failure]]:
+    """Each run with its record, which is kept already, or why there is none, as they come."""
+    queue = deque(pending)
+    workers = [_Worker(max(1, cores() // jobs) if jobs > 1 else None) for _ in range(min(jobs, len(pending)))]
+    busy: dict[_Worker, tuple[Run, str]] = {}
+    try:
+        while queue or busy:
+            for worker in workers:
+                while queue and worker not in busy:
+                    run, key = queue.popleft()
+                    record = results.find(run, key)  # the same run of another experiment may have been made by now
+                    if record is not None:
+                        yield run, record
+                        continue
+                    busy[worker] = run, key
+                    watch.started(run)
+                    worker.start(run)
+            wait([end for worker in busy for end in worker.ends], timeout=_TICK_SECONDS)
+            watch.tick()
+            for worker in list(busy):
+                run, key = busy[worker]
+                answer = worker.answer(run)
+                if answer is not None:
+                    del busy[worker]
+                    yield run, answer if isinstance(answer, Failure) else results.write(run, key, answer)
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+class _Worker:
+    """A process that makes runs; started when it is needed, and again if it has died."""
+
+    def __init__(self, threads: int | None) -> None:
+        self._threads = threads
+        self._process: Any = None
+        self._connection: Connection | None = None
+
+    @property
+    def ends(self) -> list[Any]:
+        """What to wait for."""
+        return [self._connection, self._process.sentinel]
+
+    def start(self, run: Run) -> None:
+        if self._process is None:
+            self._connection, theirs = _SPAWN.Pipe()
+            self._process = _SPAWN.Process(target=_work, args=(theirs,), daemon=True)
+            with _environment(self._threads):
+                self._process.start()
+            theirs.close()
+        assert self._connection is not None
+        with suppress(OSError):  # it has died: the answer says so
+            self._connection.send(run)
+
+    def answer(self, run: Run) -> Record | Failure | None:
+        """What came of the run; None if it is not done yet."""
+        assert self._connection is not None
+        try:
+            if self._connection.poll():
+                answer = self._connection.recv()
+                return Failure(str(run), *answer) if isinstance(answer, tuple) else answer
+        except (EOFError, OSError):
+            pass
+        else:
+            if self._process.is_alive():
+                return None
+        self._process.join()
+        code = self._process.exitcode
+        self._process = None
+        return Failure(str(run), f"its process ended: {_cause(code)}")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+
+
+def _cause(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return name + (" (was there too little memory?)" if name == "SIGKILL" else "")
+
+
+@contextmanager
+def _environment(threads: int | None) -> Iterator[None]:
+    """What a new process is told of the number of its threads; None: nothing."""
+    before = dict(os.environ)
+    if threads is not None:
+        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _work(connection: Connection) -> None:
+    """The worker: takes runs, gives records, or (error, details) of those that fail."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to decide
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    bench = Bench()
+    while True:
+        try:
+            run = connection.recv()
+        except EOFError:
+            return
+        try:
+            answer: Any = bench.run(run)
+        except Exception as error:
+            import traceback
+
+            words = " ".join(str(error).split())
+            answer = (f"{type(error).__name__}: {words}" if words else type(error).__name__, traceback.format_exc())
+        connection.send(answer)
+
+
+def _end_with_parent() -> None:
+    """Whatever ends the parent ends the worker, in the middle of a run too."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

@@ -1,0 +1,135 @@
+"""Result files: one for each run, under a name that holds a hash of all that the result depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hashlearn
+from hashlearn.datasets import Dataset
+from hashlearn.experiments.grid import Run
+from hashlearn.storage import atomic_path, content_key
+
+__all__ = ["Results", "fingerprint", "parameters_of", "run_key"]
+
+logger = logging.getLogger(__name__)
+
+#: What a result file looks like; another number is another key.
+FORMAT = 1
+Record = dict[str, Any]
+
+
+def fingerprint(dataset: Dataset) -> str:
+    """A hash of the data: of whole numbers (intensities, descriptors, labels) to the byte.
+
+    Computed features differ in their last digits from machine to machine; they count by their shape. What they are
+    computed from was checked when it was loaded, and the labels say which rows they are.
+    """
+    parts: list[Any] = [dataset.name]
+    arrays = (
+        dataset.train,
+        *(() if dataset.database is dataset.train else (dataset.database,)),
+        dataset.queries,
+        dataset.train_labels,
+        dataset.database_labels,
+        dataset.query_labels,
+    )
+    for array in arrays:
+        if array is None or _is_whole(array):
+            parts.append(array)
+        else:
+            parts += [array.dtype.kind, *array.shape]
+    return content_key(*parts)
+
+
+def _is_whole(array: np.ndarray[Any, Any]) -> bool:
+    if array.dtype.kind != "f":
+        return True
+    some = array[:1000]
+    return bool((some == np.round(some)).all())
+
+
+def parameters_of(run: Run) -> dict[str, Any]:
+    """All parameters of the run's method, defaults among them, which may change from version to version."""
+    own = {"n_bits", "random_state", "callback", "show_progress"}
+    return {name: value for name, value in run.entry.hasher().get_params().items() if name not in own}
+
+
+def run_key(run: Run, data: str) -> str:
+    """A hash of everything that the run's numbers depend on; ``data``: the fingerprint of its data set.
+
+    The experiment and the method's name in it are not among them: the same run may serve two experiments.
+    """
+    matters = {
+        "format": FORMAT,
+        "version": hashlearn.__version__,
+        "data": [run.data, run.split, data],
+        "truth": [run.setting.truth, run.setting.k],
+        "protocol": run.setting.protocol.as_dict(),
+        "method": run.entry.method,
+        "parameters": parameters_of(run),
+        "n_bits": run.n_bits,
+        "seed": run.seed,
+    }
+    return hashlib.sha256(json.dumps(matters, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class Results:
+    """A folder of result files, ``EXPERIMENT/METHOD-BITS-SEED-KEY.json``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, run: Run, key: str) -> Path:
+        return self.folder / run.experiment / f"{run.entry.name}-{run.n_bits}-{run.seed}-{key}.json"
+
+    def find(self, run: Run, key: str) -> Record | None:
+        """The run's result if it is there; also one of the same run in another experiment, which is then kept here."""
+        record = self._read(self.path(run, key))
+        if record is not None and record.get("key") == key:
+            return record
+        for other in sorted(self.folder.glob(f"*/*-{run.n_bits}-{run.seed}-{key}.json")):
+            record = self._read(other)
+            if record is not None and record.get("key") == key:
+                return self.write(run, key, record)
+        return None
+
+    def write(self, run: Run, key: str, record: Record) -> Record:
+        """Keep a result, whole or not at all."""
+        named = {"experiment": run.experiment, "method": run.entry.name, "label": run.entry.label}
+        record = {"format": FORMAT, "key": key, **record, **named}
+        with atomic_path(self.path(run, key)) as temporary:
+            lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in record.items())
+            temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        return record
+
+    def all(self) -> Iterator[Record]:
+        """Every result in the folder, in the order of the names; of several of one run the latest alone."""
+        latest: dict[tuple[Any, ...], Record] = {}
+        for path in sorted(self.folder.glob("*/*.json")):
+            record = self._read(path)
+            if record is None or record.get("format") != FORMAT:
+                logger.warning("%s is not a result file of this version; left out", path)
+                continue
+            name = (record["experiment"], record["data"]["name"], record["method"], record["n_bits"], record["seed"])
+            if name not in latest or latest[name]["finished"] < record["finished"]:
+                latest[name] = record
+        yield from latest.values()
+
+    @staticmethod
+    def _read(path: Path) -> Record | None:
+        """What the file holds; None if it is not there or not a result."""
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            logger.warning("%s can't be read (%s)", path, error)
+            return None
+        return record if isinstance(record, dict) else None

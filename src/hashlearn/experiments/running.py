@@ -1,0 +1,213 @@
+"""One run: data, fit, codes, and all that is to be known of them, as plain values."""
+
+from __future__ import annotations
+
+import platform
+import time
+import warnings
+from dataclasses import replace
+from datetime import datetime, timezone
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from hashlearn.codes import hamming
+from hashlearn.datasets import Dataset, load
+from hashlearn.evaluation import Setting, Truth, bit_statistics, evaluate
+from hashlearn.experiments.grid import Limit, Run
+from hashlearn.experiments.judging import dataset_truth
+from hashlearn.experiments.results import Record, parameters_of
+from hashlearn.memory import forget_peak, peak_memory
+from hashlearn.threads import cores
+
+__all__ = ["Bench", "machine"]
+
+# Queries whose nearest items are kept, to look at.
+_N_EXAMPLES, _N_NEAREST = 8, 10
+# Data sets whose vectors stand for images.
+_WITH_IMAGES = ("digits", "mnist", "cifar10")
+_DIGITS = 8
+
+
+class Bench:
+    """Where runs are made, one after another; keeps the data set and the truth of the last one for the next."""
+
+    def __init__(self) -> None:
+        self._data: tuple[Any, Dataset] | None = None
+        self._truth: tuple[Any, Truth] | None = None
+
+    def dataset(self, run: Run) -> Dataset:
+        wanted = (run.data, run.split, run.limit)
+        if self._data is None or self._data[0] != wanted:
+            self._data = self._truth = None  # frees the memory first
+            dataset = load(run.data, split=run.split or 0)
+            self._data = (wanted, dataset if run.limit is None else _first(dataset, run.limit))
+        return self._data[1]
+
+    def truth(self, run: Run) -> Truth:
+        dataset = self.dataset(run)
+        wanted = (run.setting.truth, run.setting.k)
+        if self._truth is None or self._truth[0] != wanted:
+            self._truth = (wanted, dataset_truth(dataset, run.setting, show_progress=False))
+        return self._truth[1]
+
+    def run(self, run: Run) -> Record:
+        """Fit, encode, judge."""
+        started = _now()
+        dataset, truth = self.dataset(run), self.truth(run)
+        hasher = run.entry.hasher().set_params(n_bits=run.n_bits)
+        if "show_progress" in hasher.get_params():
+            hasher.set_params(show_progress=False)
+        if hasher.draws():
+            hasher.set_params(random_state=run.seed)
+        own_peak = forget_peak()
+        start, cpu = time.perf_counter(), time.process_time()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ConvergenceWarning)
+            hasher.fit(dataset.train, dataset.train_labels if hasher.supervised else None)
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        peak = peak_memory() if own_peak else None
+        start = time.perf_counter()
+        codes = hasher.encode(dataset.database)
+        encoding = time.perf_counter() - start
+        query_codes = hasher.encode(dataset.queries)
+        scores = _scores(query_codes, codes, dataset, run, truth)
+        statistics = bit_statistics(codes, run.n_bits).as_dict()
+        return {
+            "library_method": run.entry.method,
+            "n_bits": run.n_bits,
+            "seed": run.seed,
+            "data": {
+                "name": run.data,
+                "split": run.split,
+                "note": dataset.note,
+                **{part: list(getattr(dataset, part).shape) for part in ("train", "database", "queries")},
+            },
+            "truth": truth.description,
+            "setting": {"truth": run.setting.truth, "k": run.setting.k, "protocol": run.setting.protocol.as_dict()},
+            "parameters": parameters_of(run),
+            "scores": {name: round(value, _DIGITS) for name, value in scores.items()},
+            "codes": {name: round(value, _DIGITS) for name, value in statistics.items()},
+            "training": {
+                "seconds": round(seconds, 3),
+                "cpu_seconds": round(cpu, 3),
+                "peak_bytes": peak,
+                "warnings": sorted({" ".join(str(warning.message).split()) for warning in caught}),
+                **{name: _plain(value) for name, value in hasher.summary().items()},
+            },
+            "encoding_microseconds": round(1e6 * encoding / len(dataset.database), 3),
+            **({"examples": _examples(query_codes, codes)} if run.data in _WITH_IMAGES else {}),
+            "machine": machine(),
+            "started": started,
+            "finished": _now(),
+        }
+
+
+def _first(dataset: Dataset, limit: Limit) -> Dataset:
+    """The first vectors of each part; the published neighbours are of all, and left out."""
+
+    def cut(rows: Any, n: int) -> Any:
+        return None if rows is None else rows[:n]
+
+    train = cut(dataset.train, limit.train)
+    return replace(
+        dataset,
+        train=train,
+        database=train if dataset.database is dataset.train else cut(dataset.database, limit.train),
+        queries=cut(dataset.queries, limit.queries),
+        train_labels=cut(dataset.train_labels, limit.train),
+        database_labels=cut(dataset.database_labels, limit.train),
+        query_labels=cut(dataset.query_labels, limit.queries),
+        ground_truth=None,
+    )
+
+
+@cache
+def machine() -> dict[str, Any]:
+    """Where a run was made: what it took depends on that."""
+    names = [line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    return {
+        "processor": names[0] if names else platform.processor() or platform.machine(),
+        "cores": cores(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("numpy", "scipy", "scikit-learn", "faiss-cpu", "hashlearn")},
+    }
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _scores(
+    query_codes: NDArray[np.uint8], codes: NDArray[np.uint8], dataset: Dataset, run: Run, truth: Truth
+) -> dict[str, float]:
+    """By the run's protocol, and the share of queries with an empty ball; mAP by expectation over ties too; with labels,
+    mAP among the queries alone as well.
+    """
+
+    def judged(setting: Setting) -> Any:
+        return evaluate(query_codes, codes, truth, n_bits=run.n_bits, protocol=setting.protocol, show_progress=False)
+
+    how = run.setting
+    found = judged(how)
+    values = {"map": found.map, "map_standard_error": float(np.std(found.average_precision) / len(query_codes) ** 0.5)}
+    values |= {f"p@{r}": p for r, p in found.precision_at_radius.items()}
+    nearest = _nearest(query_codes, codes)
+    values |= {f"empty@{r}": float((nearest > r).mean()) for r in how.protocol.radii}
+    expected = replace(how, protocol=replace(how.protocol, ties="expected"))
+    values["map_expected_ties"] = judged(expected).map
+    if how.truth == "labels":
+        values["map_new"] = _among_queries(query_codes, dataset, run)
+    return values
+
+
+def _nearest(query_codes: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """The Hamming distance of each query to its nearest item."""
+    import faiss
+
+    index = faiss.IndexBinaryFlat(8 * codes.shape[1])
+    index.add(codes)
+    distances: NDArray[np.int32] = index.search(query_codes, 1)[0]
+    return distances[:, 0]
+
+
+def _among_queries(query_codes: NDArray[np.uint8], dataset: Dataset, run: Run) -> float:
+    """mAP where nothing that is searched was trained on: even queries ask, odd ones are the database."""
+    assert dataset.query_labels is not None
+    truth = Truth.labels(dataset.query_labels[::2], dataset.query_labels[1::2])
+    return evaluate(
+        query_codes[::2],
+        query_codes[1::2],
+        truth,
+        n_bits=run.n_bits,
+        protocol=run.setting.protocol,
+        show_progress=False,
+    ).map
+
+
+def _examples(query_codes: NDArray[np.uint8], codes: NDArray[np.uint8]) -> dict[str, Any]:
+    """A few queries, and the items whose codes are nearest to theirs by Hamming distance."""
+    asked = np.linspace(0, len(query_codes) - 1, _N_EXAMPLES).astype(int)
+    distances = hamming(query_codes[asked], codes)
+    nearest = np.argsort(distances, axis=1, kind="stable")[:, :_N_NEAREST]
+    return {
+        "queries": asked.tolist(),
+        "items": nearest.tolist(),
+        "distances": np.take_along_axis(distances, nearest, axis=1).tolist(),
+    }
