@@ -45,11 +45,12 @@ class Scores:
     """What :func:`evaluate` found. Shares are between 0 and 1.
 
     ``average_precision`` (n_queries,) and ``precision_within[r]`` (n_queries,) are the values per query, ``map`` and
-    ``precision_at_radius[r]`` their means.
+    ``precision_at_radius[r]`` their means; ``empty_at_radius[r]`` is the share of queries with nothing within r.
     """
 
     map: float
     precision_at_radius: dict[int, float]
+    empty_at_radius: dict[int, float]
     average_precision: NDArray[np.float64]
     precision_within: dict[int, NDArray[np.float64]]
     n_bits: int
@@ -63,6 +64,7 @@ class Scores:
         return {
             "map": self.map,
             "precision_at_radius": {str(r): p for r, p in self.precision_at_radius.items()},
+            "empty_at_radius": {str(r): share for r, share in self.empty_at_radius.items()},
             "n_bits": self.n_bits,
             "n_queries": len(self.average_precision),
             "n_database": self.n_database,
@@ -127,7 +129,7 @@ def evaluate(
         ThreadPoolExecutor(jobs) as pool,
     ):
 
-        def judged(start: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+        def judged(start: int) -> tuple[NDArray[Any], ...]:
             block = range(start, min(start + rows, len(queries)))
             result = judge(block)
             advance(len(block))
@@ -136,10 +138,12 @@ def evaluate(
         parts = list(pool.map(judged, starts))
     ap = np.concatenate([part[0] for part in parts])
     within = np.concatenate([part[1] for part in parts])
-    relevant = np.concatenate([part[2] for part in parts])
+    inside = np.concatenate([part[2] for part in parts])
+    relevant = np.concatenate([part[3] for part in parts])
     return Scores(
         map=float(ap.mean()),
         precision_at_radius={r: float(within[:, i].mean()) for i, r in enumerate(protocol.radii)},
+        empty_at_radius={r: float((inside[:, i] == 0).mean()) for i, r in enumerate(protocol.radii)},
         average_precision=ap,
         precision_within={r: within[:, i] for i, r in enumerate(protocol.radii)},
         n_bits=n_bits,
@@ -200,8 +204,8 @@ class _Judge:
         # harmonic[k] = 1 + 1/2 + … + 1/k
         self.harmonic = np.concatenate([[0.0], np.cumsum(self.reciprocal)])
 
-    def __call__(self, block: range) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-        """AP (b,), precision within each radius (b, radii), number of relevant items (b,)."""
+    def __call__(self, block: range) -> tuple[NDArray[Any], ...]:
+        """AP (b,), precision and number of items within each radius (b, radii), number of relevant items (b,)."""
         D = np.empty((len(block), self.n_database), dtype=distance_type(self.n_bits))
         distances_into(self.query_words[:, block.start : block.stop], self.database_words, D)
         relevant = [self.truth.relevant(query) for query in block]
@@ -211,7 +215,7 @@ class _Judge:
         else:
             ap, _, _ = judged(self.spherical(block, D), relevant, [])
             hits, inside = self._within(D, relevant)
-        return ap, hits / np.maximum(inside, 1), np.array([len(ids) for ids in relevant])
+        return ap, hits / np.maximum(inside, 1), inside, np.array([len(ids) for ids in relevant])
 
     def _within(self, D: NDArray[Any], relevant: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Relevant and all items within each radius, (b, radii), for Hamming distances that do not rank."""
@@ -237,12 +241,13 @@ class _Judge:
         distances = np.empty(n, dtype=np.int64)
         ap = np.zeros(len(D))
         hits = np.zeros((len(D), len(radii)), dtype=np.int64)
-        inside = np.ones_like(hits)  # of no use where nothing is hit
+        inside = np.zeros_like(hits)
         marked = np.empty(0, dtype=np.intp)
         # Queries that share a list of relevant items, as those of a class do, one after the other: marked once.
         for i in sorted(range(len(D)), key=lambda i: id(relevant[i])):
             ids, d = relevant[i], D[i]
             if not len(ids):
+                inside[i] = [np.count_nonzero(d <= radius) for radius in radii]
                 continue
             if ids is not marked:
                 marks[marked] = False
@@ -262,7 +267,7 @@ class _Judge:
                 for j, radius in enumerate(radii):
                     # (Plain ints: a NumPy scalar would widen the distances before they are compared.)
                     hits[i, j] = np.count_nonzero(nearest <= radius)
-                    inside[i, j] = np.count_nonzero(d <= radius) if hits[i, j] else 1
+                    inside[i, j] = np.count_nonzero(d <= radius)
                 if whole:
                     last = int(nearest.max())
                 else:

@@ -157,8 +157,8 @@ def _plain(value: Any) -> Any:
 def _scores(
     query_codes: NDArray[np.uint8], codes: NDArray[np.uint8], dataset: Dataset, run: Run, truth: Truth
 ) -> dict[str, float]:
-    """By the run's protocol, and the share of queries with an empty ball; mAP by expectation over ties too; with labels,
-    mAP among the queries alone as well.
+    """By the run's protocol, with the share of empty balls; mAP by expectation over ties, and, with labels, among the
+    queries alone as well.
     """
 
     def judged(setting: Setting) -> Any:
@@ -168,23 +168,12 @@ def _scores(
     found = judged(how)
     values = {"map": found.map, "map_standard_error": float(np.std(found.average_precision) / len(query_codes) ** 0.5)}
     values |= {f"p@{r}": p for r, p in found.precision_at_radius.items()}
-    nearest = _nearest(query_codes, codes)
-    values |= {f"empty@{r}": float((nearest > r).mean()) for r in how.protocol.radii}
+    values |= {f"empty@{r}": share for r, share in found.empty_at_radius.items()}
     expected = replace(how, protocol=replace(how.protocol, ties="expected"))
     values["map_expected_ties"] = judged(expected).map
     if how.truth == "labels":
         values["map_new"] = _among_queries(query_codes, dataset, run)
     return values
-
-
-def _nearest(query_codes: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """The Hamming distance of each query to its nearest item."""
-    import faiss
-
-    index = faiss.IndexBinaryFlat(8 * codes.shape[1])
-    index.add(codes)
-    distances: NDArray[np.int32] = index.search(query_codes, 1)[0]
-    return distances[:, 0]
 
 
 def _among_queries(query_codes: NDArray[np.uint8], dataset: Dataset, run: Run) -> float:
