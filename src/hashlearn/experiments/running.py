@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from functools import cache
 from importlib.metadata import version
@@ -85,6 +85,7 @@ class Bench:
             "data": {
                 "name": run.data,
                 "split": run.split,
+                "limit": None if run.limit is None else asdict(run.limit),
                 "note": dataset.note,
                 **{part: list(getattr(dataset, part).shape) for part in ("train", "database", "queries")},
             },

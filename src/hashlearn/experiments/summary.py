@@ -1,0 +1,93 @@
+"""Results over their seeds: what tables, figures and claims are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from hashlearn.experiments.grid import Experiment, experiment, names
+from hashlearn.experiments.results import Record
+
+__all__ = ["Cell", "Outcomes", "outcomes_of"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measure of one method at one length, by seed (or by split)."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.values)
+
+    @property
+    def std(self) -> float | None:
+        """Standard deviation over the seeds; None for a single run."""
+        return stdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean; 0 for a single run, of which it is not known."""
+        return 0.0 if self.std is None else self.std / math.sqrt(len(self.values))
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """The results of one experiment on one data set. Shares are in percent here."""
+
+    experiment: Experiment
+    data: str
+    records: tuple[Record, ...]
+
+    def of(self, method: str, n_bits: int) -> list[Record]:
+        """The records of a method at a length, by seed."""
+        found = [record for record in self.records if (record["method"], record["n_bits"]) == (method, n_bits)]
+        return sorted(found, key=lambda record: int(record["seed"]))
+
+    def cell(self, method: str, n_bits: int, measure: str) -> Cell | None:
+        """A measure of ``scores``, in percent; None if there is no run that has it."""
+        values = [100 * r["scores"][measure] for r in self.of(method, n_bits) if measure in r["scores"]]
+        return Cell(tuple(values)) if values else None
+
+    def number(self, method: str, n_bits: int, part: str, name: str) -> Cell | None:
+        """Another number of the records, such as ``("training", "seconds")``, as it is."""
+        values = [r[part][name] for r in self.of(method, n_bits) if r[part].get(name) is not None]
+        return Cell(tuple(map(float, values))) if values else None
+
+    @property
+    def small(self) -> bool:
+        """Whether these are of a small version of the experiment, which says nothing of the paper."""
+        return any(record["data"].get("limit") for record in self.records) or self.data not in self.experiment.data
+
+    @property
+    def methods(self) -> list[str]:
+        """Those that there is a result of, in the grid's order."""
+        there = {record["method"] for record in self.records}
+        return [name for name in self.experiment.methods if name in there]
+
+    @property
+    def bits(self) -> list[int]:
+        """The lengths that there is a result of."""
+        return sorted({int(record["n_bits"]) for record in self.records})
+
+    def label(self, method: str) -> str:
+        return next(entry.label for entry in self.experiment.entries if entry.name == method)
+
+
+def outcomes_of(records: Iterable[Record]) -> list[Outcomes]:
+    """The results by experiment, in the grid's order, and data set; of runs that are not in the grid none."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        groups.setdefault((record["experiment"], record["data"]["name"]), []).append(record)
+    found = []
+    for name in names():
+        chosen = experiment(name)
+        for (own, data), group in groups.items():
+            if own != name:
+                continue
+            known = tuple(record for record in group if record["method"] in chosen.methods)
+            found.append(Outcomes(chosen, data, known))
+    return found
