@@ -3,7 +3,7 @@
 T.-T. Do, A.-D. Doan, N.-M. Cheung, "Discrete hashing with deep neural network", 2015, section 2 and Algorithm 1. A
 network whose outputs' signs are the codes, and a linear decoder that gives the vectors back from the codes:
 
-    min_{W, c, B}  J =  1/(2m) ‖X − B W_d − 1 c_d‖²         reconstruction
+    min_{W, c, B}  J =  λ₀/(2m) ‖X − B W_d − 1 c_d‖²        reconstruction
                       + λ₁/2 (Σ ‖W‖² + ‖W_d‖²)              weights
                       + λ₂/(2m) ‖H − B‖²                    quantization
                       + λ₃/2 ‖HᵀH/m − I‖²                   independence
@@ -17,12 +17,13 @@ W, c       (s, t), (t,)  weights and biases of the encoder's layers
 H          (m, L)        outputs of the encoder, linear in its last layer
 B          (m, L)        codes
 W_d, c_d   (L, D), (D,)  decoder; it reads B, not H
-λ₁ … λ₄                  ``lambda1`` … ``lambda4``
+λ₀ … λ₄                  ``similarity``, 1 in the paper; ``lambda1`` … ``lambda4``
 =========  ============  ================================================================
 
 Steps in turn, from codes by ITQ and a first (W, c) step:
 
-- B step, W and c held: with V = X − 1 c_d, Q = V W_dᵀ + λ₂ H and G = W_d W_dᵀ, J is that of :mod:`._discrete`.
+- B step, W and c held: with V = X − 1 c_d, Q = λ₀ V W_dᵀ + λ₂ H and G = λ₀ W_d W_dᵀ, J is that of
+  :mod:`._discrete`.
 - (W, c) step, B held: L-BFGS on the encoder. The decoder does not depend on the encoder: given B it is a ridge
   regression, of which BᵀX, BᵀB, 1ᵀX, 1ᵀB and ‖X‖² are all that is needed (:mod:`._decoder`).
 
@@ -45,7 +46,7 @@ from hashlearn.hashers._network import Layer, flatten, fold, layers_of, outputs_
 from hashlearn.hashers._network_hasher import NetworkHasher, Samples
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers._training import Lambdas, Training, encoder_terms
-from hashlearn.hashers.base import check_choice, check_count
+from hashlearn.hashers.base import check_choice, check_count, check_weight
 
 Array = NDArray[Any]
 Codes = NDArray[np.int8]
@@ -61,6 +62,8 @@ class UDHDNN(NetworkHasher):
         Units of the hidden layers, first to last; ``"auto"``: the paper's (see :func:`._network_hasher.auto_units`).
     lambda1, lambda2, lambda3, lambda4
         Weights of the terms: regularisation, quantization, independence, balance. The paper's.
+    similarity
+        Weight of the reconstruction, which keeps similar vectors similar; the paper's 1. With 0, B is sgn(H).
     max_iter
         Outer iterations, each a B step and a (W, c) step; the paper's 10. Fewer, if neither has anything left to do.
     lbfgs_iter
@@ -111,6 +114,7 @@ class UDHDNN(NetworkHasher):
         lambda2: float = 5e-2,
         lambda3: float = 1e-2,
         lambda4: float = 1e-6,
+        similarity: float = 1.0,
         max_iter: int = 10,
         lbfgs_iter: int = 100,
         sweeps: int = 10,
@@ -129,6 +133,7 @@ class UDHDNN(NetworkHasher):
         self.lambda2 = lambda2
         self.lambda3 = lambda3
         self.lambda4 = lambda4
+        self.similarity = similarity
         self.max_iter = max_iter
         self.lbfgs_iter = lbfgs_iter
         self.sweeps = sweeps
@@ -146,6 +151,9 @@ class UDHDNN(NetworkHasher):
         check_count("sweeps", self.sweeps)
         check_count("validation_neighbours", self.validation_neighbours)
         check_choice("decoder", self.decoder, ("exact", "lbfgs"))
+        check_weight("similarity", self.similarity)
+        if not self.similarity and not self.lambda2:
+            raise ValueError("similarity and lambda2 must not both be 0: nothing would tell what the codes should be.")
 
     def _samples(self, X: Array, y: list[Hashable] | None, rng: np.random.Generator) -> Samples:
         if self.validation:
@@ -153,7 +161,8 @@ class UDHDNN(NetworkHasher):
         return Samples(X)
 
     def _training(self, samples: Samples, rows: Rows, layers: Sequence[Layer], B: Codes) -> _Training:
-        return _Training(rows, layers, B, self._lambdas, exact=self.decoder == "exact", sweeps=int(self.sweeps))
+        similarity, exact, sweeps = float(self.similarity), self.decoder == "exact", int(self.sweeps)
+        return _Training(rows, layers, B, self._lambdas, similarity=similarity, exact=exact, sweeps=sweeps)
 
     def _early_stop(self, samples: Samples, rng: np.random.Generator) -> EarlyStop | None:
         if not self.validation:
@@ -169,10 +178,18 @@ class _Training(Training):
     """The variables of J, and the two steps that lower it in turn."""
 
     def __init__(
-        self, rows: Rows, layers: Sequence[Layer], B: Codes, lambdas: Lambdas, *, exact: bool, sweeps: int = 10
+        self,
+        rows: Rows,
+        layers: Sequence[Layer],
+        B: Codes,
+        lambdas: Lambdas,
+        *,
+        similarity: float = 1.0,
+        exact: bool,
+        sweeps: int = 10,
     ) -> None:
         super().__init__(rows, layers, B, lambdas)
-        self.exact, self.sweeps = exact, sweeps
+        self.similarity, self.exact, self.sweeps = similarity, exact, sweeps
         D, L = rows.shape[1], B.shape[1]
         # The paper's start: the identity, cut to L × D.
         self.decoder = Layer(np.eye(L, D), np.zeros(D))
@@ -182,12 +199,12 @@ class _Training(Training):
         """The B step; gives the number of bits that it changed."""
         W, c = self.decoder
         dtype = self.rows.dtype
-        l2 = dtype(self.lambdas.quantization)
-        G, Wt, shift = W @ W.T, np.ascontiguousarray(W.T, dtype=dtype), (W @ c).astype(dtype)
+        l0, l2 = self.similarity, dtype(self.lambdas.quantization)
+        G, Wt, shift = l0 * (W @ W.T), np.ascontiguousarray(l0 * W.T, dtype=dtype), (l0 * (W @ c)).astype(dtype)
         layers = fold(self.layers, dtype)
 
         def step(block: slice, X: Array) -> tuple[Any, ...]:
-            # Q = (X − 1 c_d) W_dᵀ + λ₂ H
+            # Q = λ₀ (X − 1 c_d) W_dᵀ + λ₂ H
             Q = outputs_of(layers, X)
             Q *= l2
             Q += X @ Wt
@@ -203,7 +220,7 @@ class _Training(Training):
     def network_step(self, max_iter: int, advance: Callable[[float], None]) -> Minimum:
         """The (W, c) step: J at its end."""
         if self.exact:
-            self.decoder = Layer(*self.sums.solve(self.lambdas.weights))
+            self.decoder = Layer(*self.sums.solve(self.lambdas.weights, self.similarity))
             return super().network_step(max_iter, advance)
         n = len(self.theta)
         minimum = minimise(self.objective, np.append(self.theta, flatten([self.decoder])), max_iter, advance)
@@ -213,12 +230,12 @@ class _Training(Training):
 
     def objective(self, theta: Floats) -> tuple[dict[str, float], Floats]:
         """The five terms of J and its gradient; ``theta`` is the encoder's, and the decoder's if it is not held."""
-        m, l1, n = len(self.rows), self.lambdas.weights, len(self.theta)
+        m, l0, l1, n = len(self.rows), self.similarity, self.lambdas.weights, len(self.theta)
         (decoder,) = [self.decoder] if self.exact else layers_of(theta[n:], self.decoder.W.shape)
-        reconstruction, dW, dc = self.sums.loss(*decoder)
+        loss, dW, dc = self.sums.loss(*decoder)
         terms, gradient = self.network(theta[:n], lambda sums: encoder_terms(sums, m, self.lambdas), self.B)
         weights = self._weights(theta[:n], gradient, float(np.sum(decoder.W**2)))
-        terms = {"reconstruction": reconstruction, "weights": weights, **terms}
+        terms = {"reconstruction": l0 * loss, "weights": weights, **terms}
         if self.exact:
             return terms, gradient
-        return terms, np.concatenate([gradient, (dW + l1 * decoder.W).ravel(), dc])
+        return terms, np.concatenate([gradient, (l0 * dW + l1 * decoder.W).ravel(), l0 * dc])
