@@ -27,6 +27,9 @@ Steps in turn, from codes by ITQ and a first (W, c) step:
 - (W, c) step, B held: L-BFGS on the encoder. The decoder does not depend on the encoder: given B it is a ridge
   regression, of which BᵀX, BᵀB, 1ᵀX, 1ᵀB and ‖X‖² are all that is needed (:mod:`._decoder`).
 
+With ``constraint="relaxed"`` H takes the place of B, and there is no quantization and no B step: the decoder reads H,
+and is a ridge regression for every H that L-BFGS comes to (:class:`_Relaxed`).
+
 Samples are rows here and columns in the paper, so that matrices are the transposes of the paper's.
 """
 
@@ -38,11 +41,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hashlearn.codes import signs_of
 from hashlearn.hashers._decoder import DecoderSums, decoder_sums
 from hashlearn.hashers._discrete import descend
 from hashlearn.hashers._early_stop import EarlyStop, check_validation
 from hashlearn.hashers._lbfgs import Minimum, minimise
-from hashlearn.hashers._network import Layer, flatten, fold, layers_of, outputs_of
+from hashlearn.hashers._network import Layer, Slope, Sums, flatten, fold, layers_of, outputs_of
 from hashlearn.hashers._network_hasher import NetworkHasher, Samples
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers._training import Lambdas, Training, encoder_terms
@@ -64,15 +68,20 @@ class UDHDNN(NetworkHasher):
         Weights of the terms: regularisation, quantization, independence, balance. The paper's.
     similarity
         Weight of the reconstruction, which keeps similar vectors similar; the paper's 1. With 0, B is sgn(H).
+    constraint
+        ``"discrete"``: the codes are variables of their own, solved for in the B step. ``"relaxed"``: they are left out
+        of training, as in methods before the paper's, and are the signs of the outputs afterwards; ``sweeps`` and
+        ``lambda2`` have no effect then (but ``init="itq"`` reads the latter), nor are ITQ's codes the start.
     max_iter
         Outer iterations, each a B step and a (W, c) step; the paper's 10. Fewer, if neither has anything left to do.
+        Relaxed: each a (W, c) step.
     lbfgs_iter
         Iterations of L-BFGS in a (W, c) step.
     sweeps
         Most sweeps of coordinate descent in a B step.
     decoder
         ``"exact"``: the decoder by ridge regression, solved once for each B. ``"lbfgs"``: by L-BFGS together with the
-        encoder, as in the paper; the same minimum, and not always reached.
+        encoder, as in the paper; the same minimum, and not always reached. Relaxed: ``"exact"`` only.
     init
         Where the network starts: ``"eigen"``, the paper's; ``"second-moment"``; ``"itq"`` (see :mod:`._start`).
     scale
@@ -96,7 +105,8 @@ class UDHDNN(NetworkHasher):
     Learned: ``offset_``, ``scale_``; ``W1_``, ``c1_``, ``W2_``, … (the encoder); ``decoder_``, ``decoder_offset_``;
     ``history_`` (a dict for each iteration: objective and its terms, flips of the B step, evaluations, seconds);
     ``n_iter_``; ``best_iter_``, the iteration that was kept, the last if there is no early stop; ``converged_``,
-    whether the last B step changed at most 1 % of the bits (a warning, if not).
+    whether the last B step changed at most 1 % of the bits (a warning, if not). Relaxed: the flips of an iteration are
+    the signs of H that the (W, c) step before it changed.
 
     Products are computed in float32 if that holds X, else in float64. X is copied once in that type; a memory map that
     is too large for that is read block by block.
@@ -115,6 +125,7 @@ class UDHDNN(NetworkHasher):
         lambda3: float = 1e-2,
         lambda4: float = 1e-6,
         similarity: float = 1.0,
+        constraint: str = "discrete",
         max_iter: int = 10,
         lbfgs_iter: int = 100,
         sweeps: int = 10,
@@ -134,6 +145,7 @@ class UDHDNN(NetworkHasher):
         self.lambda3 = lambda3
         self.lambda4 = lambda4
         self.similarity = similarity
+        self.constraint = constraint
         self.max_iter = max_iter
         self.lbfgs_iter = lbfgs_iter
         self.sweeps = sweeps
@@ -152,16 +164,24 @@ class UDHDNN(NetworkHasher):
         check_count("validation_neighbours", self.validation_neighbours)
         check_choice("decoder", self.decoder, ("exact", "lbfgs"))
         check_weight("similarity", self.similarity)
-        if not self.similarity and not self.lambda2:
-            raise ValueError("similarity and lambda2 must not both be 0: nothing would tell what the codes should be.")
+        check_choice("constraint", self.constraint, ("discrete", "relaxed"))
+        if self.constraint == "relaxed" and self.decoder != "exact":
+            raise ValueError(f"decoder must be 'exact' for constraint='relaxed'; got {self.decoder!r}.")
+        if self.constraint == "discrete" and not self.similarity and not self.lambda2:
+            raise ValueError(
+                "similarity and lambda2 must not both be 0 for constraint='discrete': no term would tell what the "
+                "codes should be."
+            )
 
     def _samples(self, X: Array, y: list[Hashable] | None, rng: np.random.Generator) -> Samples:
         if self.validation:
             check_validation(int(self.validation), int(self.validation_neighbours), len(X))
         return Samples(X)
 
-    def _training(self, samples: Samples, rows: Rows, layers: Sequence[Layer], B: Codes) -> _Training:
+    def _training(self, samples: Samples, rows: Rows, layers: Sequence[Layer], B: Codes) -> _Training | _Relaxed:
         similarity, exact, sweeps = float(self.similarity), self.decoder == "exact", int(self.sweeps)
+        if self.constraint == "relaxed":
+            return _Relaxed(rows, layers, B, self._lambdas, similarity=similarity)
         return _Training(rows, layers, B, self._lambdas, similarity=similarity, exact=exact, sweeps=sweeps)
 
     def _early_stop(self, samples: Samples, rng: np.random.Generator) -> EarlyStop | None:
@@ -169,7 +189,7 @@ class UDHDNN(NetworkHasher):
             return None
         return EarlyStop.by_neighbours(samples.X, int(self.validation), int(self.validation_neighbours), rng)
 
-    def _keep(self, training: _Training) -> None:
+    def _keep(self, training: _Training | _Relaxed) -> None:
         super()._keep(training)
         self.decoder_, self.decoder_offset_ = (part.copy() for part in training.decoder)
 
@@ -239,3 +259,62 @@ class _Training(Training):
         if self.exact:
             return terms, gradient
         return terms, np.concatenate([gradient, (l0 * dW + l1 * decoder.W).ravel(), l0 * dc])
+
+
+class _Relaxed(Training):
+    """J with H in the place of B, and no quantization; B holds the signs of H, which nothing depends on.
+
+    The decoder is at its best for every H, so that J is a function of the encoder alone. Where it is best its own
+    gradient is 0: ∂J/∂H is as if it were held. In turn with the encoder, held for a whole step, it would hold H too,
+    whose mean, and with it the signs, would hardly leave the start.
+    """
+
+    def __init__(
+        self, rows: Rows, layers: Sequence[Layer], B: Codes, lambdas: Lambdas, *, similarity: float = 1.0
+    ) -> None:
+        super().__init__(rows, layers, B, lambdas._replace(quantization=0.0))
+        self.similarity = similarity
+        self._measure()
+
+    def code_step(self) -> int:
+        """Nothing is solved here: gives the number of signs of H that the last (W, c) step changed."""
+        return self.flips
+
+    def network_step(self, max_iter: int, advance: Callable[[float], None]) -> Minimum:
+        """The (W, c) step, L-BFGS on the encoder: J at its end."""
+        minimum = super().network_step(max_iter, advance)
+        self._measure()
+        return minimum
+
+    def objective(self, theta: Floats) -> tuple[dict[str, float], Floats]:
+        """The terms of J and its gradient, the decoder at its best."""
+        m, l0 = len(self.rows), self.similarity
+
+        def reduce(sums: Sums) -> tuple[tuple[dict[str, float], float], Slope]:
+            (h,) = sums.class_sums
+            terms, (A, T, *_) = encoder_terms(sums, m, self.lambdas)
+            decoder = self.sums._replace(BX=sums.cross, BB=sums.gram, b=h)
+            W, c = decoder.solve(self.lambdas.weights, l0)
+            loss, *_ = decoder.loss(W, c)
+            # λ₀/m (H W_d + 1 c_d − X) W_dᵀ
+            slope = Slope(A + l0 / m * (W @ W.T), T + l0 / m * (W @ c), b=0.0, C=-l0 / m * W.T)
+            return ({"reconstruction": l0 * loss, **terms, "quantization": 0.0}, float(np.sum(W**2))), slope
+
+        (terms, square), gradient = self.network(theta, reduce, None)
+        return {**terms, "weights": self._weights(theta, gradient, square)}, gradient
+
+    def _measure(self) -> None:
+        """The signs of H and how many of them changed; the decoder, in float64."""
+        layers = fold(self.layers, np.float64)
+
+        def step(block: slice, X: Array) -> tuple[Any, ...]:
+            X = X.astype(np.float64)
+            H = outputs_of(layers, X)
+            signs = signs_of(H)
+            flips = np.count_nonzero(signs != self.B[block])
+            self.B[block] = signs
+            return (flips, *decoder_sums(X, H))
+
+        flips, *sums = self.rows.total(step)
+        self.flips, self.sums = int(flips), DecoderSums(*sums)
+        self.decoder = Layer(*self.sums.solve(self.lambdas.weights, self.similarity))
