@@ -20,12 +20,12 @@ from hashlearn.hashers import _early_stop, _rows
 from hashlearn.hashers._decoder import decoder_sums
 from hashlearn.hashers._early_stop import check_validation
 from hashlearn.hashers._lbfgs import minimise
-from hashlearn.hashers._network import flatten, layers_of
+from hashlearn.hashers._network import flatten, fold, layers_of, outputs_of
 from hashlearn.hashers._network_hasher import auto_units
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers._start import eigen_layers, itq_layers
 from hashlearn.hashers._training import Lambdas
-from hashlearn.hashers.udh_dnn import _Training
+from hashlearn.hashers.udh_dnn import _Relaxed, _Training
 from hashlearn.threads import thread_map
 from reference import udh_dnn as reference
 from reference.gradients import as_rows, check_by_differences
@@ -44,7 +44,19 @@ def digits():
     return load_digits().data
 
 
-def training(digits, *, lambdas=LAMBDAS, exact=True, units=(20, 10), L=6, m=200, dtype=np.float64, init="eigen"):
+def training(
+    digits,
+    *,
+    lambdas=LAMBDAS,
+    similarity=1.0,
+    exact=True,
+    relaxed=False,
+    units=(20, 10),
+    L=6,
+    m=200,
+    dtype=np.float64,
+    init="eigen",
+):
     X = digits[:m]
     X = (X - X.mean(axis=0)).astype(dtype) / 5
     itq = ITQ(L, random_state=0).fit(X)
@@ -58,7 +70,9 @@ def training(digits, *, lambdas=LAMBDAS, exact=True, units=(20, 10), L=6, m=200,
         )
     else:
         layers = eigen_layers(rows, sizes, rng, covariance)
-    return X, _Training(rows, layers, B, lambdas, exact=exact)
+    if relaxed:
+        return X, _Relaxed(rows, layers, B, lambdas, similarity=similarity)
+    return X, _Training(rows, layers, B, lambdas, similarity=similarity, exact=exact)
 
 
 def as_columns(found):
@@ -69,8 +83,9 @@ def as_columns(found):
 
 # Lambdas of about equal weight too, so that an error in any term is seen.
 @pytest.mark.parametrize("lambdas", [LAMBDAS, Lambdas(0.1, 0.5, 0.3, 0.02)])
-def test_gradient_of_every_parameter_group(digits, lambdas):
-    X, found = training(digits, lambdas=lambdas, exact=False, m=60, units=(8, 7))
+@pytest.mark.parametrize("similarity", [1, 0.3, 0])
+def test_gradient_of_every_parameter_group(digits, lambdas, similarity):
+    X, found = training(digits, lambdas=lambdas, similarity=similarity, exact=False, m=60, units=(8, 7))
     rng = np.random.default_rng(0)
     theta = np.append(found.theta, flatten([found.decoder]))
     theta = theta + 0.3 * rng.standard_normal(len(theta))
@@ -81,11 +96,29 @@ def test_gradient_of_every_parameter_group(digits, lambdas):
     B = found.B.T.astype(float)
 
     # The terms and the paper's own formulas for the gradient.
-    expected = reference.terms(X.T, B, W, c, lambdas)
+    expected = reference.terms(X.T, B, W, c, lambdas, similarity)
     assert {name: pytest.approx(terms[name], rel=1e-10) for name in TERMS} == expected
-    flat = as_rows(*reference.gradient(X.T, B, W, c, lambdas))
+    flat = as_rows(*reference.gradient(X.T, B, W, c, lambdas, similarity))
     np.testing.assert_allclose(gradient, flat, rtol=1e-8, atol=1e-10)
 
+    check_by_differences(found.objective, theta, layers, tolerance=1e-8)
+
+
+@pytest.mark.parametrize("lambdas", [LAMBDAS, Lambdas(0.1, 0.5, 0.3, 0.02)])
+@pytest.mark.parametrize("similarity", [1, 0.3, 0])
+@pytest.mark.parametrize("units", [(8, 7), ()])
+def test_gradient_of_the_relaxed_objective(digits, lambdas, similarity, units):
+    """Of every parameter of the encoder, which the decoder follows."""
+    X, found = training(digits, lambdas=lambdas, similarity=similarity, relaxed=True, m=60, units=units)
+    X += 0.1  # not centred, as with scale="range"
+    found = _Relaxed(Rows(X, np.zeros(64), 1.0, in_order), found.layers, found.B, lambdas, similarity=similarity)
+    theta = found.theta + 0.3 * np.random.default_rng(0).standard_normal(len(found.theta))
+    terms, _ = found.objective(theta)
+    layers = layers_of(theta, (64, *units, 6))
+    W, c = [layer.W.T for layer in layers], [layer.c[:, None] for layer in layers]
+    expected = reference.relaxed_terms(X.T, W, c, lambdas, similarity)
+    assert {name: pytest.approx(terms[name], rel=1e-8) for name in TERMS} == expected
+    assert expected["quantization"] == 0
     check_by_differences(found.objective, theta, layers, tolerance=1e-8)
 
 
@@ -100,17 +133,16 @@ def test_with_the_decoder_held_the_gradient_is_the_encoders(digits):
 
 
 @unsettled
-@pytest.mark.parametrize("block_rows", [37, 2048])
-def test_same_codes_as_algorithm_1_word_for_word(block_rows, digits, monkeypatch):
+@pytest.mark.parametrize(("block_rows", "similarity"), [(37, 1), (2048, 1), (2048, 0.2)])
+def test_same_codes_as_algorithm_1_word_for_word(block_rows, similarity, digits, monkeypatch):
     monkeypatch.setattr(_rows, "BLOCK_ROWS", block_rows)
     X = digits[:150]
-    hasher = UDHDNN(
-        6, hidden_units=(20, 10), max_iter=3, lbfgs_iter=15, sweeps=4, decoder="lbfgs", scale=50, random_state=0
-    )
+    short = {"max_iter": 3, "lbfgs_iter": 15, "sweeps": 4, "random_state": 0}
+    hasher = UDHDNN(6, hidden_units=(20, 10), similarity=similarity, decoder="lbfgs", scale=50, **short)
     hasher.fit(X)
     V = (X - X.mean(axis=0)) / np.sqrt(X.var(axis=0).sum() / 50)
     B = signs_of(ITQ(6, random_state=np.random.default_rng(0)).fit(X).decision_function(X)).T.astype(float)
-    B, W, c, history = reference.algorithm_1(V.T, B, (20, 10, 6), LAMBDAS, 3, 15, 4)
+    B, W, c, history = reference.algorithm_1(V.T, B, (20, 10, 6), LAMBDAS, 3, 15, 4, similarity)
     assert len(hasher.history_) == len(history) == 4
     for record, terms in zip(hasher.history_, history, strict=True):
         assert {name: pytest.approx(record[name], rel=1e-5) for name in TERMS} == terms
@@ -118,20 +150,21 @@ def test_same_codes_as_algorithm_1_word_for_word(block_rows, digits, monkeypatch
     np.testing.assert_array_equal(hasher.transform(X), codes)
 
 
-def test_b_step_never_raises_j_and_no_flip_helps_after_it(digits):
-    X, found = training(digits)
+@pytest.mark.parametrize("similarity", [1, 0.1])
+def test_b_step_never_raises_j_and_no_flip_helps_after_it(digits, similarity):
+    X, found = training(digits, similarity=similarity)
     found.network_step(20, lambda _: None)
     W, c = as_columns(found)
 
     def value():
-        return sum(reference.terms(X.T, found.B.T.astype(float), W, c, LAMBDAS).values())
+        return sum(reference.terms(X.T, found.B.T.astype(float), W, c, LAMBDAS, similarity).values())
 
     before, last = found.B.copy(), value()
     found.sweeps = 100
     flips = found.code_step()
     assert flips == (before != found.B).sum() > 0
     assert value() < last
-    expected = reference.codes_step(X.T, before.T.astype(float), W, c, LAMBDAS, 100)
+    expected = reference.codes_step(X.T, before.T.astype(float), W, c, LAMBDAS, 100, similarity)
     np.testing.assert_array_equal(found.B.T, expected)
     best = value()
     for i in range(0, 200, 7):
@@ -158,6 +191,32 @@ def test_no_step_raises_the_objective(digits, exact, init):
         last = after
 
 
+@pytest.mark.parametrize("lambdas", [LAMBDAS, LAMBDAS._replace(weights=0.0), Lambdas(0.1, 0.5, 0.3, 0.02)])
+@pytest.mark.parametrize("init", ["eigen", "itq"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_relaxed_no_step_raises_the_objective(digits, lambdas, init, dtype):
+    _, found = training(digits, lambdas=lambdas, relaxed=True, init=init, dtype=dtype)
+    start = last = sum(found.objective(found.theta)[0].values())
+    for _ in range(4):
+        found.code_step()
+        assert sum(found.objective(found.theta)[0].values()) <= last
+        last = sum(found.network_step(15, lambda _: None).terms.values())
+    assert last < 0.9 * start
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_without_similarity_the_codes_are_the_signs_of_the_outputs(digits, exact):
+    X, found = training(digits, similarity=0.0, exact=exact)
+    found.network_step(20, lambda _: None)
+    if exact:
+        assert not found.decoder.W.any()
+    found.decoder.W[...] = 100 * np.random.default_rng(0).standard_normal(found.decoder.W.shape)
+    found.sweeps = 1
+    signs = signs_of(outputs_of(fold(found.layers, np.float64), X))
+    assert found.code_step() > 0
+    np.testing.assert_array_equal(found.B, signs)
+
+
 def test_the_exact_decoder_is_ridge_regression_and_no_worse_than_lbfgs(digits):
     rng = np.random.default_rng(0)
     X = digits[:300] + 3
@@ -171,6 +230,11 @@ def test_the_exact_decoder_is_ridge_regression_and_no_worse_than_lbfgs(digits):
         loss, dW, dc = sums.loss(W, c)
         assert loss == pytest.approx(np.sum((X - B @ W - c) ** 2) / 600, rel=1e-10)
         np.testing.assert_allclose(dW + l1 * W, 0, atol=1e-8)
+        np.testing.assert_allclose(dc, 0, atol=1e-8)
+        # λ₀ loss + λ₁/2 ‖W‖²
+        W, c = sums.solve(l1, 0.2)
+        _, dW, dc = sums.loss(W, c)
+        np.testing.assert_allclose(0.2 * dW + l1 * W, 0, atol=1e-8)
         np.testing.assert_allclose(dc, 0, atol=1e-8)
 
 
@@ -273,10 +337,12 @@ def test_units_of_the_papers_tables_and_between(n_bits, n_features, units):
 
 
 @unsettled
-@pytest.mark.parametrize("units", [(), (10,), (30, 20, 10), [100, 80]])
-def test_any_number_of_layers(units, digits):
+@pytest.mark.parametrize("constraint", ["discrete", "relaxed"])
+@pytest.mark.parametrize("units", [[], (10,), [40], (30, 20, 10), [100, 80]])
+def test_any_number_of_layers(units, constraint, digits):
     """None is a linear hash function; more units than features start with random weights beyond the eigenvectors."""
-    hasher = UDHDNN(8, hidden_units=units, max_iter=2, lbfgs_iter=20, random_state=0).fit(digits)
+    short = {"max_iter": 2, "lbfgs_iter": 20, "random_state": 0}
+    hasher = UDHDNN(8, hidden_units=units, constraint=constraint, **short).fit(digits)
     assert hasher.history_[-1]["objective"] < hasher.history_[0]["objective"]
     assert hasher.encode(digits).shape == (1797, 1)
     with pytest.raises(AttributeError):
@@ -292,6 +358,9 @@ def test_any_number_of_layers(units, digits):
         {"lambda2": 1.0},
         {"lambda3": 1.0},
         {"lambda4": 1.0},
+        {"similarity": 2.0},
+        {"similarity": 0},
+        {"constraint": "relaxed"},
         {"max_iter": 3},
         {"lbfgs_iter": 11},
         {"sweeps": 1},
@@ -308,6 +377,96 @@ def test_every_option_changes_something(change, digits):
     plain = UDHDNN(8, **base).fit(digits).decision_function(digits)
     other = UDHDNN(8, **{**base, **change}).fit(digits).decision_function(digits)
     assert not np.allclose(plain, other)
+
+
+@unsettled
+@pytest.mark.parametrize(
+    "change",
+    [{"similarity": 2.0}, {"lambda1": 1e-2}, {"lambda3": 1.0}, {"lambda4": 1.0}, {"init": "itq"}, {"scale": 50}],
+)
+def test_relaxed_every_option_changes_something(change, digits):
+    base = {"constraint": "relaxed", "max_iter": 2, "lbfgs_iter": 10, "random_state": 0}
+    plain = UDHDNN(8, **base).fit(digits).decision_function(digits)
+    other = UDHDNN(8, **{**base, **change}).fit(digits).decision_function(digits)
+    assert not np.allclose(plain, other)
+    same = UDHDNN(8, **base, sweeps=1, lambda2=3.0).fit(digits).decision_function(digits)
+    np.testing.assert_array_equal(plain, same)
+
+
+@unsettled
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_relaxed_history_is_what_the_model_has(dtype, digits, tmp_path):
+    X = (digits[:500] * 3 + 100).astype(dtype)
+    bits = []
+    hasher = UDHDNN(
+        8,
+        constraint="relaxed",
+        similarity=0.7,
+        max_iter=3,
+        lbfgs_iter=10,
+        random_state=0,
+        callback=lambda hasher, record: bits.append(hasher.transform(X)),
+    ).fit(X)
+    V = ((X - hasher.offset_) / hasher.scale_).T
+    W, c = [layer.W.T for layer in hasher.layers_], [layer.c[:, None] for layer in hasher.layers_]
+    record = hasher.history_[-1]
+    expected = reference.relaxed_terms(V, W, c, LAMBDAS, 0.7)
+    assert {name: pytest.approx(record[name], rel=1e-4) for name in TERMS} == expected
+    assert record["objective"] == pytest.approx(sum(expected.values()), rel=1e-5)
+    H = reference.encode(V, [*W, None], [*c, None])[-1]
+    # The decoder is that of these outputs.
+    decoder = hasher.decoder_.T, hasher.decoder_offset_[:, None]
+    assert reference.terms(V, H, [*W, decoder[0]], [*c, decoder[1]], LAMBDAS, 0.7) == {
+        name: pytest.approx(value, rel=1e-4) for name, value in expected.items()
+    }
+    flips = [record["flips"] for record in hasher.history_]
+    assert flips[0] == 0
+    assert flips[1] > 0
+    # In float32 a sign or two may round the other way.
+    assert flips[2:] == pytest.approx([(a != b).sum() for a, b in pairwise(bits[:-1])], abs=2)
+    hasher.save(tmp_path / "model")
+    loaded = hashlearn.load(tmp_path / "model")
+    assert (loaded.constraint, loaded.similarity) == ("relaxed", 0.7)
+    np.testing.assert_array_equal(loaded.encode(X), hasher.encode(X))
+
+
+@unsettled
+def test_relaxed_codes_are_others_and_always_the_same(digits):
+    base = {"max_iter": 3, "lbfgs_iter": 30, "random_state": 0}
+    codes, again = (UDHDNN(8, constraint="relaxed", **base).fit(digits).transform(digits) for _ in range(2))
+    np.testing.assert_array_equal(codes, again)
+    discrete = UDHDNN(8, **base).fit(digits).transform(digits)
+    assert (codes != discrete).mean() > 0.05
+    # Signs that differ between samples: the outputs have left their start, where each has the same sign for all.
+    assert ((codes.mean(axis=0) > 0.05) & (codes.mean(axis=0) < 0.95)).all()
+
+
+def test_relaxed_it_stops_when_nothing_is_left_to_do(digits):
+    hasher = UDHDNN(8, constraint="relaxed", hidden_units=[], max_iter=50, lbfgs_iter=1000, random_state=0).fit(digits)
+    assert 1 <= hasher.n_iter_ < 50
+    assert hasher.converged_
+    with pytest.warns(ConvergenceWarning, match="UDH-DNN has not settled"):
+        UDHDNN(8, constraint="relaxed", max_iter=1, lbfgs_iter=30, random_state=0).fit(digits)
+
+
+@unsettled
+def test_relaxed_early_stop_keeps_the_best_iteration(digits):
+    hasher = UDHDNN(8, constraint="relaxed", max_iter=10, lbfgs_iter=60, validation=200, random_state=0).fit(digits)
+    scores = [record["validation_map"] for record in hasher.history_]
+    assert hasher.best_iter_ == int(np.argmax(scores)) == len(scores) - 2
+    weights = sum(np.sum(w**2) for w in (hasher.W1_, hasher.W2_, hasher.W3_, hasher.decoder_))
+    assert 1e-5 / 2 * weights == pytest.approx(hasher.history_[-2]["weights"], rel=1e-6)
+
+
+@unsettled
+def test_relaxed_from_a_file_that_is_read_block_by_block(digits, tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", digits)
+    hasher = UDHDNN(8, constraint="relaxed", max_iter=2, lbfgs_iter=10, random_state=0)
+    whole = hasher.fit(digits).decision_function(digits)
+    monkeypatch.setattr(_rows, "free_memory", lambda: 0)
+    X = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert Rows(X, np.zeros(64), 1.0, in_order).streamed
+    np.testing.assert_array_equal(hasher.fit(X).decision_function(digits), whole)
 
 
 def test_scales(digits):
@@ -336,8 +495,6 @@ def test_scale_and_offset_of_the_data_do_not_matter(digits):
 def test_start_from_itq_gives_nearly_itqs_codes(digits):
     X, found = training(digits, m=1000, init="itq")
     H = ITQ(6, random_state=0).fit(X).decision_function(X)
-    from hashlearn.hashers._network import fold, outputs_of
-
     outputs = outputs_of(fold(found.layers, np.float64), X)
     assert ((outputs >= 0) == (H >= 0)).mean() > 0.97
     _, paper = training(digits, m=1000)
@@ -601,6 +758,14 @@ def test_a_model_trained_with_a_callback_can_be_saved(digits, tmp_path):
         ({"lbfgs_iter": 2.5}, "lbfgs_iter must be a whole number"),
         ({"sweeps": 0}, "sweeps must be a whole number of at least 1"),
         ({"decoder": "adam"}, "decoder must be 'exact' or 'lbfgs'; got 'adam'"),
+        (
+            {"decoder": "lbfgs", "constraint": "relaxed"},
+            "decoder must be 'exact' for constraint='relaxed'; got 'lbfgs'",
+        ),
+        ({"constraint": "soft"}, "constraint must be 'discrete' or 'relaxed'; got 'soft'"),
+        ({"similarity": -1}, "similarity must be a number of at least 0; got -1"),
+        ({"similarity": "1"}, "similarity must be a number"),
+        ({"similarity": 0, "lambda2": 0}, "similarity and lambda2 must not both be 0"),
         ({"init": "random"}, "init must be 'eigen' or 'second-moment' or 'itq'; got 'random'"),
         ({"scale": 0}, "scale must be a number above 0; got 0"),
         ({"scale": 1e300}, r"scale must be between 1e-30 and 1e30; got 1e\+300"),
@@ -623,11 +788,12 @@ def test_bad_parameters(parameters, words, digits):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("init", ["eigen", "itq"])
-def test_degenerate_data(init):
+@pytest.mark.parametrize("constraint", ["discrete", "relaxed"])
+def test_degenerate_data(init, constraint):
     same = np.ones((20, 5))
-    assert UDHDNN(2, init=init, random_state=0).fit(same).encode(same).shape == (20, 1)
+    assert UDHDNN(2, init=init, constraint=constraint, random_state=0).fit(same).encode(same).shape == (20, 1)
     two = np.repeat(np.eye(5)[:2], 10, axis=0)
-    codes = UDHDNN(1, init=init, random_state=0).fit(two).transform(two).ravel()
+    codes = UDHDNN(1, init=init, constraint=constraint, random_state=0).fit(two).transform(two).ravel()
     assert set(codes[:10]) != set(codes[10:]), "two points, one bit"
 
 

@@ -42,13 +42,13 @@ def encode(X, W, c):
     return H
 
 
-def terms(X, B, W, c, lambdas):
-    """The five terms of equation (obj_5)."""
+def terms(X, B, W, c, lambdas, similarity=1):
+    """The five terms of equation (obj_5), the first weighted with ``similarity``."""
     l1, l2, l3, l4 = lambdas
     m, L = X.shape[1], len(B)
     H = encode(X, W, c)[-1]
     return {
-        "reconstruction": np.linalg.norm(X - W[-1] @ B - c[-1]) ** 2 / (2 * m),
+        "reconstruction": similarity * np.linalg.norm(X - W[-1] @ B - c[-1]) ** 2 / (2 * m),
         "weights": l1 / 2 * sum(np.linalg.norm(w) ** 2 for w in W),
         "quantization": l2 / (2 * m) * np.linalg.norm(H - B) ** 2,
         "independence": l3 / 2 * np.linalg.norm(H @ H.T / m - np.eye(L)) ** 2,
@@ -56,15 +56,15 @@ def terms(X, B, W, c, lambdas):
     }
 
 
-def gradient(X, B, W, c, lambdas):
+def gradient(X, B, W, c, lambdas, similarity=1):
     """The paper's formulas; the sums over samples with matrices of ones."""
     l1, l2, l3, l4 = lambdas
     m, L = X.shape[1], len(B)
     H = encode(X, W, c)
     Hn = H[-1]
     dW, dc = [None] * len(W), [None] * len(W)
-    dW[-1] = -1 / m * (X - W[-1] @ B - c[-1]) @ B.T + l1 * W[-1]
-    dc[-1] = -1 / m * ((X - W[-1] @ B) @ np.ones((m, 1)) - m * c[-1])
+    dW[-1] = -similarity / m * (X - W[-1] @ B - c[-1]) @ B.T + l1 * W[-1]
+    dc[-1] = -similarity / m * ((X - W[-1] @ B) @ np.ones((m, 1)) - m * c[-1])
     Delta = l2 / m * (Hn - B) + 2 * l3 / m * (Hn @ Hn.T / m - np.eye(L)) @ Hn + l4 / m * Hn @ np.ones((m, m))
     for layer in range(len(W) - 2, -1, -1):
         dW[layer] = Delta @ H[layer].T + l1 * W[layer]
@@ -91,34 +91,47 @@ def lbfgs(value_and_gradient, W, c, max_iter):
     return split(minimize(function, theta, jac=True, method="L-BFGS-B", options=options).x)
 
 
-def weights_step(X, B, W, c, lambdas, lbfgs_iter):
-    return lbfgs(
-        lambda W, c: (sum(terms(X, B, W, c, lambdas).values()), gradient(X, B, W, c, lambdas)), W, c, lbfgs_iter
-    )
+def weights_step(X, B, W, c, lambdas, lbfgs_iter, similarity=1):
+    def value_and_gradient(W, c):
+        return sum(terms(X, B, W, c, lambdas, similarity).values()), gradient(X, B, W, c, lambdas, similarity)
+
+    return lbfgs(value_and_gradient, W, c, lbfgs_iter)
 
 
-def codes_step(X, B, W, c, lambdas, sweeps):
+def codes_step(X, B, W, c, lambdas, sweeps, similarity=1):
     B, L = B.copy(), len(B)
     H = encode(X, W, c)[-1]
     Wd = W[-1]
     V = X - c[-1]
-    Q = Wd.T @ V + lambdas[1] * H
+    Q = similarity * Wd.T @ V + lambdas[1] * H
     for _ in range(sweeps):
         before = B.copy()
         for k in range(L):
             others = [j for j in range(L) if j != k]
-            B[k] = sgn(Q[k] - Wd[:, k] @ Wd[:, others] @ B[others])
+            B[k] = sgn(Q[k] - similarity * Wd[:, k] @ Wd[:, others] @ B[others])
         if (before == B).all():
             break
     return B
 
 
-def algorithm_1(X, B, units, lambdas, max_iter, lbfgs_iter, sweeps):
+def algorithm_1(X, B, units, lambdas, max_iter, lbfgs_iter, sweeps, similarity=1):
     """``B``: the codes by ITQ (line 1). Returns B, W, c and the terms after each iteration."""
-    W, c = weights_step(X, B, *initialise(X, units), lambdas, lbfgs_iter)
-    history = [terms(X, B, W, c, lambdas)]
+    W, c = weights_step(X, B, *initialise(X, units), lambdas, lbfgs_iter, similarity)
+    history = [terms(X, B, W, c, lambdas, similarity)]
     for _ in range(max_iter):
-        B = codes_step(X, B, W, c, lambdas, sweeps)
-        W, c = weights_step(X, B, W, c, lambdas, lbfgs_iter)
-        history.append(terms(X, B, W, c, lambdas))
+        B = codes_step(X, B, W, c, lambdas, sweeps, similarity)
+        W, c = weights_step(X, B, W, c, lambdas, lbfgs_iter, similarity)
+        history.append(terms(X, B, W, c, lambdas, similarity))
     return B, W, c, history
+
+
+def relaxed_terms(X, W, c, lambdas, similarity=1):
+    """With H in the place of B, so that nothing is quantized; W and c without the decoder, which is at its best."""
+    m = X.shape[1]
+    H = encode(X, [*W, None], [*c, None])[-1]
+    # λ₀/(2m) ‖X − W_d H − c_d 1ᵀ‖² + λ₁/2 ‖W_d‖² as least squares: m rows for the samples, then L for the weights.
+    A = np.sqrt(similarity / m) * np.hstack([H.T, np.ones((m, 1))])
+    A = np.vstack([A, np.sqrt(lambdas[0]) * np.eye(len(H), len(H) + 1)])
+    target = np.vstack([np.sqrt(similarity / m) * X.T, np.zeros((len(H), len(X)))])
+    decoder, *_ = np.linalg.lstsq(A, target)
+    return terms(X, H, [*W, decoder[:-1].T], [*c, decoder[-1:].T], lambdas, similarity)

@@ -36,15 +36,17 @@ class DecoderSums(NamedTuple):
         )
         return square / (2 * self.m), dW / self.m, dc / self.m
 
-    def solve(self, l1: float) -> tuple[Floats, Floats]:
-        """The W, c that minimise loss + λ₁/2 ‖W‖²: ridge regression, the offset not penalised."""
+    def solve(self, l1: float, l0: float = 1.0) -> tuple[Floats, Floats]:
+        """The W, c that minimise λ₀ loss + λ₁/2 ‖W‖²: ridge regression, the offset not penalised."""
         from scipy.linalg import solve
 
+        if not l0:  # the limit of ever smaller λ₀
+            return np.zeros_like(self.BX), self.x / self.m
         m = self.m
         cov = self.BB / m - np.outer(self.b, self.b) / m**2
         cross = self.BX / m - np.outer(self.b, self.x) / m**2
         # A bit that is the same for all samples has no variance: only λ₁ holds its row, or what is above rounding.
-        W = solve(cov + max(l1, 1e-7) * np.eye(len(cov)), cross, assume_a="pos")
+        W = solve(cov + max(l1 / l0, 1e-7) * np.eye(len(cov)), cross, assume_a="pos")
         return W, (self.x - self.b @ W) / m
 
 

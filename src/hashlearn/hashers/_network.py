@@ -16,7 +16,7 @@ X        (m, D)        vectors, as the network takes them (centred and scaled)
 W, c     (s, t), (t,)  weights and biases of a layer from s to t units
 S        (m, s)        outputs of a hidden layer, the sigmoid of its input Z
 H        (m, L)        outputs
-B        (m, L)        codes, ±1
+B        (m, L)        codes, ±1, or None: the objective reads X itself
 y        (m,)          classes 0 … c − 1, or None: one class
 Delta    (m, s)        ∂J/∂Z of a layer
 =======  ============  =====================================================================
@@ -53,21 +53,23 @@ class Sums(NamedTuple):
     gram: Floats  #: HᵀH (L, L)
     class_sums: Floats  #: YᵀH (c, L), the sum of H over each class
     agreement: float  #: ⟨H, B⟩
+    cross: Any = 0.0  #: HᵀX (L, D), if there is no B
 
 
 class Slope(NamedTuple):
-    """∂J/∂H = H A + T[y] + b B."""
+    """∂J/∂H = H A + T[y] + b B + X C."""
 
     A: Floats  # (L, L)
     T: Floats  # (c, L)
     b: float
+    C: Floats | None = None  # (D, L); None: 0
 
 
 class Block(NamedTuple):
     """Rows of the training data."""
 
     X: Array
-    B: Array
+    B: Array | None
     y: Array | None
 
 
@@ -117,8 +119,9 @@ def forward(layers: Sequence[Folded], X: Array, out: Sequence[Array]) -> Array:
 
 
 def measure(H: Array, block: Block, n_classes: int) -> Sums:
-    """The sums of a block whose outputs are ``H``; with classes in float64, since their differences count there."""
-    if block.y is not None:
+    """The sums of a block whose outputs are ``H``; in float64 where their differences count: classes, no codes."""
+    cross = (H.T @ block.X).astype(np.float64) if block.B is None else 0.0
+    if block.y is not None or block.B is None:
         H = H.astype(np.float64)
     gram = (H.T @ H).astype(np.float64)
     if block.y is None:
@@ -126,8 +129,8 @@ def measure(H: Array, block: Block, n_classes: int) -> Sums:
         class_sums = class_sums[None]
     else:
         class_sums = _one_hot(block.y, n_classes, H.dtype).T @ H
-    agreement = float(np.vdot(H, block.B.astype(H.dtype)))
-    return Sums(gram, class_sums.astype(np.float64), agreement)
+    agreement = 0.0 if block.B is None else float(np.vdot(H, block.B.astype(H.dtype)))
+    return Sums(gram, class_sums.astype(np.float64), agreement, cross)
 
 
 def _one_hot(y: Array, n_classes: int, dtype: Any) -> Any:
@@ -148,9 +151,12 @@ def push_back(
     dtype = H.dtype
     Delta = H @ slope.A.astype(dtype)
     Delta += slope.T.astype(dtype)[0 if block.y is None else block.y]
-    pull = block.B.astype(dtype)
-    pull *= dtype.type(slope.b)
-    Delta += pull
+    if slope.C is not None:
+        Delta += block.X @ slope.C.astype(dtype)
+    if block.B is not None:
+        pull = block.B.astype(dtype)
+        pull *= dtype.type(slope.b)
+        Delta += pull
     ones = np.ones(len(H), dtype=dtype)
     for layer, slopes, S in zip(reversed(layers), reversed(gradient), (*reversed(hidden), block.X), strict=True):
         slopes.c[...] += ones @ Delta
@@ -186,13 +192,18 @@ class Network:
         return empty_outputs(self.sizes[1:], block.stop - block.start, self.rows.dtype)
 
     def __call__(
-        self, theta: Floats, reduce: Callable[[Sums], tuple[R, Slope]], B: Array, y: Array | None = None, c: int = 1
+        self,
+        theta: Floats,
+        reduce: Callable[[Sums], tuple[R, Slope]],
+        B: Array | None,
+        y: Array | None = None,
+        c: int = 1,
     ) -> tuple[R, Floats]:
         """The value that ``reduce`` makes of the sums, and the gradient (as theta) that follows from its slope."""
         layers = fold(layers_of(theta, self.sizes), self.rows.dtype)
 
         def block_of(rows: slice, X: Array) -> Block:
-            return Block(X, B[rows], None if y is None else y[rows])
+            return Block(X, None if B is None else B[rows], None if y is None else y[rows])
 
         def first(rows: slice, X: Array) -> Sums:
             return measure(forward(layers, X, self._outputs(rows)), block_of(rows, X), c)
