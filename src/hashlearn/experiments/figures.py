@@ -14,7 +14,7 @@ from html import escape
 from hashlearn.experiments.grid import Entry, Experiment
 from hashlearn.experiments.summary import Cell, Outcomes, measure_label
 
-__all__ = ["Series", "ablates", "chart", "cell_words", "difference_chart", "line_chart"]
+__all__ = ["Series", "ablates", "cell_words", "chart", "difference_chart", "line_chart"]
 
 # In the units of the drawing, which are pixels at its natural size.
 _WIDTH = 420
@@ -145,9 +145,8 @@ def difference_chart(outcomes: Outcomes, measure: str) -> str:
         kind = "grid zero" if tick == 0 else "grid"
         parts.append(f'<path class="{kind}" d="M{_n(x(tick))} {_TOP}V{_n(bottom)}"/>')
         parts.append(_text(x(tick), bottom + 17, _tick_words(tick, ticks), "axis", "middle"))
-    styles = [
-        Series(f"{n_bits} bits", {}, slot, dashed=slot != 0) for n_bits, slot in zip(bits, (0, 3, 4, 5), strict=False)
-    ]
+    slots = (0, 3, 4, 5, 2, 1, 6)
+    styles = [Series(f"{n_bits} bits", {}, slot, dashed=slot != 0) for n_bits, slot in zip(bits, slots, strict=False)]
     for i, row in enumerate(rows):
         middle = _TOP + height * (i + 0.5)
         parts.append(_text(8, middle + 4, row.label))

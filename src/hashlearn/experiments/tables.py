@@ -185,7 +185,7 @@ def cost_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
         "peak memory, MB",
         "encoding, µs a vector",
     )
-    return Table("Time and memory. Peak: of the whole process, the data with it", head, tuple(rows))
+    return Table("Time and memory. Peak: of the whole process, the data with it. Encoding: a vector", head, tuple(rows))
 
 
 def warning_words(outcomes: Outcomes) -> list[str]:
