@@ -17,11 +17,11 @@ from hashlearn.experiments.summary import Cell, Outcomes, measure_label
 __all__ = ["Series", "ablates", "cell_words", "chart", "difference_chart", "line_chart"]
 
 # In the units of the drawing, which are pixels at its natural size.
-_WIDTH = 420
-_LEFT, _RIGHT, _TOP, _HEIGHT = 44, 14, 34, 230
-_INSET = 18  # of the first and the last length from the frame
+_WIDTH = 360  # of a phone, where text should not shrink
+_LEFT, _RIGHT, _TOP, _HEIGHT = 44, 10, 34, 220
+_INSET = 16  # of the first and the last length from the frame
 _LINE = 19  # of a legend
-_CHARACTER = 6.6  # a generous mean width: fonts differ
+_CHARACTER = 7.0  # a generous mean width: fonts differ
 _SWATCH = 34
 _GAP = 14
 
@@ -53,10 +53,10 @@ _STYLE = (
     + _variables("#15181c", "#e8ebee", "#a3adb6", "#343b42", _DARK)
     + "}"
     + "".join(f".hl-chart .s{i}{{color:var(--hl-{i})}}" for i in range(len(_LIGHT)))
-    + ".hl-chart{font:12px system-ui,sans-serif}"
+    + ".hl-chart{font:13px system-ui,sans-serif}"
     ".hl-chart text{fill:var(--hl-ink)}"
     ".hl-chart .paper{fill:var(--hl-paper)}"
-    ".hl-chart .head{font-size:13px;font-weight:600}"
+    ".hl-chart .head{font-size:14px;font-weight:600}"
     ".hl-chart .axis{fill:var(--hl-faint)}"
     ".hl-chart .grid{stroke:var(--hl-grid);fill:none}"
     ".hl-chart .zero{stroke:var(--hl-faint);stroke-width:1.5}"
@@ -131,7 +131,7 @@ def difference_chart(outcomes: Outcomes, measure: str) -> str:
         if name != chosen.subject and (cells := _differences(outcomes, name, measure))
     ]
     ends = [end for row in rows for cell in row.cells.values() for end in _ends(cell)]
-    ticks = _ticks(min([0.0, *ends]), max([0.0, *ends]))
+    ticks = _ticks(min([0.0, *ends]), max([0.0, *ends]), steps=3)
     left = _GAP + _CHARACTER * max((len(row.label) for row in rows), default=0)
     height = max(20.0, 15.0 * len(bits) + 8)
     bottom = _TOP + height * max(len(rows), 1)
@@ -200,13 +200,13 @@ def _runs(cell: Cell) -> str:
     return "1 run" if len(cell.values) == 1 else f"{len(cell.values)} runs"
 
 
-def _ticks(low: float, high: float, *, from_zero: bool = False) -> list[float]:
-    """Round numbers, four to eight of them, from at most ``low`` to at least ``high``; from 0 if it is not far."""
+def _ticks(low: float, high: float, *, steps: int = 5, from_zero: bool = False) -> list[float]:
+    """Round numbers, about ``steps`` steps from ``low`` or less to ``high`` or more; from 0 if that is not far."""
     if from_zero and 0 <= low <= high / 2:
         low = 0.0
     span = high - low or abs(high) or 1.0
-    size = 10.0 ** math.floor(math.log10(span / 5))
-    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor * (1 + 1e-9) >= span / 5)
+    size = 10.0 ** math.floor(math.log10(span / steps))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor * (1 + 1e-9) >= span / steps)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [i * step for i in range(first, max(last, first + 1) + 1)]
 

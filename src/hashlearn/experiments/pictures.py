@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
 
 __all__ = ["Gallery", "Sheet", "gallery_of"]
+
+logger = logging.getLogger(__name__)
 
 # Beside the subject, those of these that the experiment has; as many in all as fit.
 _OTHERS, _MOST = ("sdh", "itq", "itq-cca", "lsh"), 3
@@ -43,6 +46,7 @@ class Sheet:
     width: int
     height: int
     words: str
+    alt: str
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,8 @@ def gallery_of(outcomes: Outcomes) -> Gallery:
     try:
         images = _SOURCES[outcomes.data]()
     except DatasetError as error:
-        return Gallery(note=f"No examples are shown: the images can't be had ({' '.join(str(error).split())}).")
+        logger.warning("the report shows no examples of %s: %s", outcomes.data, error)
+        return Gallery(note=f"No examples are shown: the images of {outcomes.data} could not be had.")
     return Gallery(tuple(_sheet(outcomes.label(record["method"]), record, images) for record in records))
 
 
@@ -128,7 +133,8 @@ def _sheet(label: str, record: Record, images: _Images) -> Sheet:
             _mark(draw, x + tile, y + tile, same)
     n = sum(map(len, items))
     words = f"{label}, {record['n_bits']} bits: {n_same} of the {n} items found are of their query's class"
-    return Sheet(label, record["n_bits"], _png(sheet, covered), width, height, words)
+    shown = f"{len(queries)} query images, each with the {len(items[0])} nearest by code; {words}"
+    return Sheet(label, record["n_bits"], _png(sheet, covered), width, height, words, shown)
 
 
 def _mark(draw: ImageDraw, right: int, bottom: int, same: bool) -> None:

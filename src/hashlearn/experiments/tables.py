@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -214,13 +214,12 @@ def protocol_words(outcomes: Outcomes) -> list[str]:
         f"{n_database:,} to search in, {n_queries:,} queries.",
         f"Truth: {record['truth']}.",
     ]
-    by_rule: dict[str, list[str]] = {}
-    for method in outcomes.methods:
-        rules = next(r["setting"]["protocol"] for r in outcomes.records if r["method"] == method)
-        by_rule.setdefault(str(Protocol(**rules)), []).append(outcomes.label(method))
-    common = max(by_rule, key=lambda rule: len(by_rule[rule]))
-    sentences.append(f"{common}.")
-    sentences += [f"{', '.join(labels)}: {rule}." for rule, labels in by_rule.items() if rule != common]
+    rules = {r["method"]: Protocol(**r["setting"]["protocol"]) for r in outcomes.records}
+    sentences.append(f"{replace(rules[record['method']], distance='hamming')}.")
+    if others := [outcomes.label(name) for name in outcomes.methods if rules[name].distance == "spherical"]:
+        sentences.append(
+            f"{', '.join(others)}: mAP by spherical Hamming distance, precision by Hamming distance."
+        )
     splits = DATASETS[outcomes.data].takes_split if outcomes.data in DATASETS else False
     times = f"{chosen.seeds} {'random splits' if splits else 'seeds'}" if chosen.seeds > 1 else "one seed"
     fewer = [outcomes.label(name) for name in chosen.fewer if name in outcomes.methods]
@@ -247,14 +246,14 @@ def missing_words(outcomes: Outcomes) -> str:
     missing = outcomes.missing()
     if not missing:
         return ""
-    seeds: dict[tuple[str, int], list[Run]] = {}
+    seeds: dict[tuple[str, int], list[str]] = {}
     for run in missing:
-        seeds.setdefault((run.entry.label, run.n_bits), []).append(run)
-    methods: dict[str, list[str]] = {}
-    for (label, n_bits), runs in seeds.items():
-        numbers = ", ".join(str(run.seed) for run in runs)
-        methods.setdefault(label, []).append(f"{n_bits} bits (seed{'s' * (len(runs) > 1)} {numbers})")
-    named = "; ".join(f"{label}: {', '.join(lengths)}" for label, lengths in methods.items())
+        seeds.setdefault((run.entry.label, run.n_bits), []).append(str(run.seed))
+    lengths: dict[tuple[str, str], list[str]] = {}
+    for (label, n_bits), numbers in seeds.items():
+        which = f"seed{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+        lengths.setdefault((label, which), []).append(str(n_bits))
+    named = "; ".join(f"{label} at {', '.join(bits)} bits ({which})" for (label, which), bits in lengths.items())
     return f"{len(missing)} of {len(outcomes.planned())} runs are not there yet. {named}."
 
 
