@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hashlearn import cli_experiments
 from hashlearn._arguments import (
     choose_setting,
     is_dataset,
@@ -42,6 +43,7 @@ data_app = typer.Typer(
     help="The data sets: what there is, and getting it.\n\nExample: hashlearn data get mnist",
 )
 app.add_typer(data_app, name="data")
+app.command()(cli_experiments.reproduce)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text.")]
 Source = Annotated[

@@ -1,0 +1,171 @@
+"""The commands that run the paper's evaluation and report on it; part of the command line (``cli.py``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from hashlearn.experiments.grid import Experiment
+    from hashlearn.experiments.reproducing import Outcome
+    from hashlearn.experiments.watching import Progress
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text.")]
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME ...]", help="Experiments (--list); all unless given.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Folder of the results; results, or results-quick with --quick, unless given."
+        ),
+    ] = None,
+    bits: Annotated[str | None, typer.Option(help="These lengths alone, such as 16,32.")] = None,
+    methods: Annotated[str | None, typer.Option(help="These methods alone, such as itq,udh-dnn (--list).")] = None,
+    seeds: Annotated[int | None, typer.Option(help="At most so many seeds (or splits) of each.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small version of everything: few vectors, short codes, short training.")
+    ] = False,
+    data: Annotated[
+        str | None, typer.Option(help="With --quick: this data set instead of the experiments' own, such as digits.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Runs at once, which share the cores; 1 is best for times.")] = 1,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List the experiments and their methods, and run nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the paper's evaluation from raw data: every figure and table, one result file a run.
+
+    Finished runs are skipped, so that the same command goes on where it was stopped. A run that fails does not stop the
+    others: it is told at the end, and the exit code is 1.
+
+    Example: hashlearn reproduce --quick
+
+    Example: hashlearn reproduce fig-mnist --methods itq,udh-dnn --bits 32 --seeds 1
+    """
+    from hashlearn.experiments import grid
+    from hashlearn.experiments.results import Results
+
+    if data is not None and not quick:
+        raise ValueError("--data goes with --quick: the experiments themselves have data of their own.")
+    known = grid.names()
+    strangers = [name for name in names or () if name not in known]
+    if strangers:
+        raise ValueError(f"no experiment is named {strangers[0]!r}; there are: {', '.join(known)}.")
+    chosen = [grid.experiment(name) for name in known if not names or name in names]
+    if quick:
+        chosen = [grid.quick(experiment, data) for experiment in chosen]
+    chosen = [
+        grid.narrowed(experiment, bits=_lengths(bits), methods=_words(methods), seeds=seeds) for experiment in chosen
+    ]
+    if list_:
+        return _list(chosen, as_json)
+    if not any(experiment.bits and experiment.entries for experiment in chosen):
+        raise ValueError("nothing is left to run: no chosen experiment has such methods and bits (--list).")
+    folder = out or Path("results-quick" if quick else "results")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--out must be a folder; {folder} is a file.")
+    outcome, progress = _run(chosen, Results(folder), jobs)
+    _tell(outcome, progress, folder, as_json)
+    if outcome.failures:
+        raise typer.Exit(1)
+    return None
+
+
+def _words(text: str | None) -> list[str] | None:
+    """``itq, udh-dnn`` as a list."""
+    return None if text is None else [word for word in text.replace(",", " ").split() if word]
+
+
+def _lengths(text: str | None) -> list[int] | None:
+    words = _words(text)
+    if words is None:
+        return None
+    if not words or not all(word.isdecimal() for word in words):
+        raise ValueError(f"--bits must be whole numbers with commas between, such as 16,32; got {text!r}.")
+    return [int(word) for word in words]
+
+
+def _list(chosen: Iterable[Experiment], as_json: bool) -> None:
+    from hashlearn.experiments.grid import runs_of
+
+    found = [
+        {
+            "experiment": experiment.name,
+            "title": experiment.title,
+            "data": list(experiment.data),
+            "bits": list(experiment.bits),
+            "seeds": experiment.seeds,
+            "methods": experiment.methods,
+            "runs": len(list(runs_of(experiment, experiment.data[0]))),
+        }
+        for experiment in chosen
+    ]
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    for entry in found:
+        print(f"{entry['experiment']}: {entry['title']}")
+        lengths = "/".join(map(str, entry["bits"]))  # type: ignore[call-overload]
+        print(f"    {entry['runs']} runs; {' or '.join(entry['data'])}; {lengths} bits; up to {entry['seeds']} seeds")  # type: ignore[arg-type]
+        print(f"    {', '.join(entry['methods'])}")  # type: ignore[arg-type]
+
+
+def _run(chosen: list[Experiment], results: Any, jobs: int) -> tuple[Outcome, Progress]:
+    from hashlearn.experiments.reproducing import reproduce as run
+
+    with _watch(jobs) as progress:
+        try:
+            return run(chosen, results, jobs=jobs, watch=progress), progress
+        except KeyboardInterrupt:
+            kept = f"{len(progress.done)} results are kept in {results.folder}"
+            print(f"hashlearn: {kept}; the same command goes on from there", file=sys.stderr)
+            raise
+
+
+@contextmanager
+def _watch(jobs: int) -> Iterator[Progress]:
+    from hashlearn.experiments.watching import Lines, Live
+
+    if sys.stderr.isatty() and os.environ.get("HASHLEARN_PROGRESS") != "0":
+        from rich.console import Console
+
+        with Live(Console(stderr=True), jobs) as live:
+            yield live
+    else:
+        yield Lines(sys.stderr, jobs)
+
+
+def _tell(outcome: Outcome, progress: Progress, folder: Path, as_json: bool) -> None:
+    """The numbers on stdout, what failed on stderr."""
+    from hashlearn.experiments.watching import numbers_so_far
+
+    names = dict.fromkeys(run.experiment for run, _ in progress.done)
+    if as_json:
+        failures = [{"what": failure.what, "error": failure.error} for failure in outcome.failures]
+        counts = {"results": str(folder), "found": outcome.found, "made": outcome.made, "failed": failures}
+        print(json.dumps({**counts, "map": {name: numbers_so_far(progress.done, name) for name in names}}, indent=2))
+    else:
+        from hashlearn.cli import table
+
+        for name in names:
+            numbers = numbers_so_far(progress.done, name)
+            lengths = sorted({n_bits for row in numbers.values() for n_bits in row})
+            rows = [[label, *(row.get(n_bits, "") for n_bits in lengths)] for label, row in numbers.items()]
+            table(f"{name}: mAP", ["method", *(f"{n_bits} bits" for n_bits in lengths)], rows)
+        print(f"{outcome.made} runs made, {outcome.found} found: {folder}; hashlearn report {folder} shows them all")
+    for failure in outcome.failures:
+        print(f"hashlearn: {failure.what} failed: {failure.error}", file=sys.stderr)
+        if failure.details and os.environ.get("HASHLEARN_DEBUG"):
+            print(failure.details, file=sys.stderr)

@@ -1,0 +1,211 @@
+"""What a person sees of the runs: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, TextIO
+
+from hashlearn.experiments.grid import Run
+from hashlearn.experiments.reproducing import Failure
+from hashlearn.experiments.results import Record
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+__all__ = ["Lines", "Live", "duration", "seconds_of"]
+
+
+def duration(seconds: float) -> str:
+    """``42 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def seconds_of(record: Record) -> float:
+    """From the start of a run to its end: training, encoding, judging."""
+    started, finished = (datetime.fromisoformat(record[name]) for name in ("started", "finished"))
+    return max((finished - started).total_seconds(), float(record["training"]["seconds"]))
+
+
+class Progress:
+    """What is done, running and left; how long the rest will take, by what runs like it have taken."""
+
+    def __init__(self, jobs: int = 1) -> None:
+        self.jobs = jobs
+        self.begun = time.monotonic()
+        self.done: list[tuple[Run, Record]] = []
+        self.failures: list[Failure] = []
+        self.running: dict[str, float] = {}  # by name, when it began
+        self.left: dict[str, Run] = {}  # by name, those under way among them
+        self.total = 0
+        self._seconds: dict[tuple[Any, ...], list[float]] = {}
+
+    def planned(self, done: Sequence[tuple[Run, Record]], pending: Sequence[Run]) -> None:
+        self.left = {str(run): run for run in pending}
+        self.total = len(done) + len(pending)
+        for run, record in done:
+            self._keep(run, record)
+
+    def started(self, run: Run) -> None:
+        self.running[str(run)] = time.monotonic()
+
+    def finished(self, run: Run, record: Record) -> None:
+        self._end(str(run))
+        self._keep(run, record)
+
+    def failed(self, failure: Failure) -> None:
+        self._end(failure.what)
+        self.failures.append(failure)
+
+    def tick(self) -> None:
+        """Nothing has happened."""
+
+    def _end(self, name: str) -> None:
+        self.running.pop(name, None)
+        self.left.pop(name, None)
+
+    def _keep(self, run: Run, record: Record) -> None:
+        self.done.append((run, record))
+        for key in self._kinds(run):
+            self._seconds.setdefault(key, []).append(seconds_of(record))
+
+    @staticmethod
+    def _kinds(run: Run) -> list[tuple[Any, ...]]:
+        """What runs have in common that take about as long, closest first."""
+        method = run.entry.method
+        return [
+            (run.experiment, run.entry.name, run.n_bits),
+            (run.data, method, run.n_bits),
+            (run.data, method),
+            (method,),
+            (),
+        ]
+
+    def expected(self, run: Run) -> float | None:
+        """Seconds that a run will take; None if nothing is known yet."""
+        return next((fmean(self._seconds[key]) for key in self._kinds(run) if key in self._seconds), None)
+
+    def remaining(self) -> float | None:
+        """Seconds until all is done; None if nothing is known yet."""
+        rest = 0.0
+        for name, run in self.left.items():
+            seconds = self.expected(run)
+            if seconds is None:
+                return None
+            rest += max(0.0, seconds - self.elapsed(name))
+        return rest / self.jobs
+
+    def elapsed(self, name: str) -> float:
+        return time.monotonic() - self.running[name] if name in self.running else 0.0
+
+    def counts(self) -> str:
+        """``12 of 84 runs, 3 failed, about 1 h 02 min left``."""
+        words = [f"{len(self.done)} of {self.total} runs"]
+        if self.failures:
+            words.append(f"{len(self.failures)} failed")
+        rest = self.remaining()
+        if self.left and rest is not None:
+            words.append(f"about {duration(rest)} left")
+        return ", ".join(words)
+
+
+def scores_in_words(record: Record) -> str:
+    """``mAP 24.04, P@3 34.14`` in percent."""
+    scores = {name: 100 * value for name, value in record["scores"].items()}
+    shown = {"mAP": scores["map"], **{f"P{name[1:]}": value for name, value in scores.items() if name[:2] == "p@"}}
+    return ", ".join(f"{name} {value:.2f}" for name, value in shown.items())
+
+
+class Lines(Progress):
+    """A line for each thing that happens."""
+
+    def __init__(self, stream: TextIO, jobs: int = 1) -> None:
+        super().__init__(jobs)
+        self._stream = stream
+
+    def _say(self, words: str) -> None:
+        print(f"{datetime.now():%H:%M:%S} {words}", file=self._stream, flush=True)
+
+    def planned(self, done: Sequence[tuple[Run, Record]], pending: Sequence[Run]) -> None:
+        super().planned(done, pending)
+        self._say(f"{len(pending)} runs to make, {len(done)} made already")
+
+    def started(self, run: Run) -> None:
+        super().started(run)
+        self._say(f"{run} ...")
+
+    def finished(self, run: Run, record: Record) -> None:
+        super().finished(run, record)
+        self._say(f"{run}: {scores_in_words(record)}; {duration(seconds_of(record))} ({self.counts()})")
+
+    def failed(self, failure: Failure) -> None:
+        super().failed(failure)
+        self._say(f"{failure.what} FAILED: {failure.error}")
+
+
+class Live(Progress):
+    """A table that is drawn again and again: what runs, what is left, the numbers so far. A context manager."""
+
+    def __init__(self, console: Console, jobs: int = 1) -> None:
+        from rich.live import Live as Drawing
+
+        super().__init__(jobs)
+        self._drawing = Drawing(console=console, get_renderable=self._drawn, refresh_per_second=2, transient=True)
+
+    def __enter__(self) -> Live:
+        self._drawing.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._drawing.__exit__(*error)
+
+    def failed(self, failure: Failure) -> None:
+        super().failed(failure)
+        self._drawing.console.print(f"{failure.what} FAILED: {failure.error}", markup=False, highlight=False)
+
+    def _drawn(self) -> RenderableType:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        if not self.total:
+            return Text("looking at the data")
+        under_way = [f"{name}, {duration(self.elapsed(name))}" for name in self.running]
+        bar = ProgressBar(total=self.total, completed=len(self.done) + len(self.failures), width=60)
+        parts: list[RenderableType] = [Text(f"{self.counts()}; running: {'; '.join(under_way) or 'nothing'}"), bar]
+        shown = next(iter(self.running), None)
+        experiment = self.left[shown].experiment if shown else self.done[-1][0].experiment if self.done else None
+        numbers = numbers_so_far(self.done, experiment)
+        if numbers:
+            lengths = sorted({n_bits for row in numbers.values() for n_bits in row})
+            table = Table(title=f"{experiment}: mAP so far, percent", title_justify="left")
+            table.add_column("method")
+            for n_bits in lengths:
+                table.add_column(f"{n_bits} bits", justify="right")
+            for label, row in numbers.items():
+                table.add_row(label, *(row.get(n_bits, "") for n_bits in lengths))
+            parts.append(table)
+        return Group(*parts)
+
+
+def numbers_so_far(done: Sequence[tuple[Run, Record]], experiment: str | None) -> dict[str, dict[int, str]]:
+    """Mean mAP in percent by method and bits, with the number of runs where there are several."""
+    found: dict[str, dict[int, list[float]]] = {}
+    for run, record in done:
+        if run.experiment == experiment:
+            found.setdefault(run.entry.label, {}).setdefault(run.n_bits, []).append(100 * record["scores"]["map"])
+    return {
+        label: {
+            n_bits: f"{fmean(values):.2f}" + (f" ({len(values)})" if len(values) > 1 else "")
+            for n_bits, values in row.items()
+        }
+        for label, row in found.items()
+    }
