@@ -149,6 +149,7 @@ def difference_chart(outcomes: Outcomes, measure: str) -> str:
     styles = [Series(f"{n_bits} bits", {}, slot, dashed=slot != 0) for n_bits, slot in zip(bits, slots, strict=False)]
     for i, row in enumerate(rows):
         middle = _TOP + height * (i + 0.5)
+        parts.append(f'<path class="grid" d="M8 {_n(middle + height / 2)}H{_WIDTH - _RIGHT}"/>')
         parts.append(_text(8, middle + 4, row.label))
         for j, (n_bits, style) in enumerate(zip(bits, styles, strict=False)):
             if n_bits in row.cells:

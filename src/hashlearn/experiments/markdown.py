@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from hashlearn.experiments.claims import Finding
 from hashlearn.experiments.figures import ablates
-from hashlearn.experiments.page import SIGNS, section_name, verdict_of, verdicts_in_all
+from hashlearn.experiments.page import CLAIMS_ARE_READ, SIGNS, by_experiment, counted, reading_words, section_name
 from hashlearn.experiments.summary import Outcomes, measure_label
 from hashlearn.experiments.tables import (
     Table,
@@ -53,16 +53,19 @@ def _claims(claims: Sequence[Finding]) -> list[str]:
     if not claims:
         return []
     blocks = ["## What the paper says, and what was found"]
-    blocks.append(f"{verdicts_in_all(claims)}. A claim that can be read in two ways is judged by the first.")
-    for finding in claims:
-        verdict = verdict_of(finding)
-        lines = [f"{SIGNS[verdict]} **{verdict}**: {_safe(finding.words)} ({_safe(finding.where)})", ""]
-        lines += [
-            f"- {SIGNS[reading.verdict]} {reading.verdict}, {_safe(reading.name)}: {_safe(reading.numbers)}"
-            for reading in finding.readings
-        ]
-        blocks.append("\n".join(lines))
+    blocks.append(f"{len(claims)} claims: {counted(finding.verdict for finding in claims)}. {CLAIMS_ARE_READ}")
+    for experiment, findings in by_experiment(claims).items():
+        blocks.append(f"### {_safe(experiment)}: {counted(finding.verdict for finding in findings)}")
+        blocks.append("\n".join(line for finding in findings for line in _claim(finding)))
     return blocks
+
+
+def _claim(finding: Finding) -> list[str]:
+    first, *others = finding.readings
+    return [
+        f"- {SIGNS[finding.verdict]} {finding.verdict}: **{_safe(finding.words)}** {_safe(reading_words(first))}",
+        *(f"  - {SIGNS[one.verdict]} {one.verdict}: {_safe(one.name)}" for one in others),
+    ]
 
 
 def _experiment(name: str, outcomes: Outcomes, figures: Mapping[tuple[str, str], str]) -> list[str]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from hashlearn.experiments.claims import Finding
+from hashlearn.experiments.claims import Finding, Reading
 from hashlearn.experiments.figures import ablates, chart
 from hashlearn.experiments.pictures import Gallery, Sheet
 from hashlearn.experiments.summary import Outcomes
 from hashlearn.experiments.tables import (
     Table,
+    Td,
     code_table,
     cost_table,
     difference_table,
@@ -26,17 +27,19 @@ from hashlearn.experiments.tables import (
     warning_words,
 )
 
-__all__ = ["SIGNS", "html_report", "section_name", "verdict_of", "verdicts_in_all"]
+__all__ = ["CLAIMS_ARE_READ", "SIGNS", "by_experiment", "counted", "html_report", "reading_words", "section_name"]
 
 #: A verdict is a word; the sign is for the eye.
 SIGNS = {"holds": "✓", "does not hold": "✗", "not tested": "–"}
+#: For the reader of claims.
+CLAIMS_ARE_READ = "A claim is judged by its first reading; the others, which are weaker or stricter, stand beside it."
 _PLURALS = {"holds": "hold", "does not hold": "do not hold", "not tested": "not tested"}
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1b2127; --faint: #56606a; --rule: #d5dbe0; --tint: #f3f5f7;
-  --accent: #b93a0c; --link: #0b57b0; }
+  --accent: #b93a0c; --link: #0b57b0; --holds: #1554b8; }
 @media (prefers-color-scheme: dark) { :root { --paper: #15181c; --ink: #e8ebee; --faint: #a3adb6; --rule: #3a424a;
-  --tint: #1e2328; --accent: #ff8a5f; --link: #7db4ff; } }
+  --tint: #1e2328; --accent: #ff8a5f; --link: #7db4ff; --holds: #7db4ff; } }
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
@@ -68,13 +71,16 @@ th:first-child { text-align: left; position: sticky; left: 0; background: var(--
   border-right: 1px solid var(--rule); font-weight: 500; white-space: normal; min-width: 7.5rem; max-width: 15rem; }
 thead th:first-child { background: var(--tint); }
 tr.beside > * { border-top: 2px solid var(--faint); }
-td b::after { content: " ◂"; color: var(--accent); }
-td:not(:has(b))::after { content: " ◂"; visibility: hidden; }
+td b::before { content: "▸ "; color: var(--accent); }
+td.single::after { content: " ± 0.00"; visibility: hidden; }
+.faint { color: var(--faint); }
 summary { cursor: pointer; padding: .4rem 0; color: var(--link); }
 nav h2 { border: 0; margin-top: 1rem; }
 .claim { border-top: 1px solid var(--rule); padding: .8rem 0 .3rem; }
-.claim h3 { margin-top: 0; } .claim p { margin: .5rem 0; }
-.verdict { font-weight: 700; white-space: nowrap; }
+.claim p { margin: .4rem 0; }
+.verdict { font-weight: 700; white-space: nowrap; border: 1.5px solid var(--rule); border-radius: 5px; padding: 0 .4rem;
+  margin-right: .3rem; background: var(--tint); }
+.verdict.holds { border-color: var(--holds); } .verdict.does { border-color: var(--accent); }
 .sheets img { display: block; width: 100%; height: auto; }
 @media (min-width: 56rem) { .sheets img { image-rendering: pixelated; } }
 @media (max-width: 40rem) { th:first-child { max-width: 9rem; } dl { grid-template-columns: 1fr; gap: 0; }
@@ -121,21 +127,31 @@ def section_name(one: Outcomes, outcomes: Sequence[Outcomes]) -> str:
     return name if alone else f"{name}-{one.data}"
 
 
-def verdict_of(finding: Finding) -> str:
-    """That of its first reading."""
-    return finding.readings[0].verdict if finding.readings else "not tested"
+def counted(verdicts: Iterable[str]) -> str:
+    """How many of each: 3 hold, 1 does not hold."""
+    counts = Counter(verdicts)
+    return ", ".join(
+        f"{counts[name]} {name if counts[name] == 1 else _PLURALS[name]}" for name in SIGNS if counts[name]
+    )
 
 
-def verdicts_in_all(claims: Sequence[Finding]) -> str:
-    """How many claims hold."""
-    counts = Counter(map(verdict_of, claims))
-    found = [f"{counts[name]} {name if counts[name] == 1 else _PLURALS[name]}" for name in SIGNS if counts[name]]
-    return f"{len(claims)} claims of the paper: {', '.join(found)}"
+def by_experiment(claims: Sequence[Finding]) -> dict[str, list[Finding]]:
+    """The claims that each experiment tests."""
+    groups: dict[str, list[Finding]] = {}
+    for finding in claims:
+        groups.setdefault(finding.experiment, []).append(finding)
+    return groups
+
+
+def reading_words(reading: Reading) -> str:
+    """Its name, if it has one, and its numbers."""
+    return f"{reading.name}: {reading.numbers}" if reading.name else reading.numbers
 
 
 def _summary(outcomes: Sequence[Outcomes], claims: Sequence[Finding], commands: Sequence[str]) -> str:
     words = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in overview(outcomes))
-    found = f"<p>{_link('claims', verdicts_in_all(claims))}.</p>" if claims else ""
+    tested = f"{len(claims)} claims of the paper: {counted(finding.verdict for finding in claims)}"
+    found = f"<p>{_link('claims', tested)}.</p>" if claims else ""
     made = "\n".join(map(escape, commands))
     return f"{_small_words(outcomes)}{found}<dl>{words}</dl><p>Made by</p><pre><code>{made}</code></pre>"
 
@@ -150,20 +166,26 @@ def _small_words(outcomes: Sequence[Outcomes]) -> str:
 
 def _claims(claims: Sequence[Finding], sections: Sequence[tuple[str, Outcomes]]) -> str:
     if not claims:
-        return "<p>No claim has been tested.</p>"
-    parts = [f"<p>{escape(verdicts_in_all(claims))}. A claim that can be read in two ways is judged by the first.</p>"]
-    for finding in claims:
-        readings = "".join(
-            f"<li>{_verdict(reading.verdict)} {escape(reading.name)}: {escape(reading.numbers)}</li>"
-            for reading in finding.readings
-        )
-        where = [_link(name, one.plan.title) for name, one in sections if one.experiment.name == finding.experiment]
-        parts.append(
-            f'<article class="claim"><h3>{_verdict(verdict_of(finding))} · {escape(finding.where)}</h3>'
-            f"<p>{escape(finding.words)}</p><ul>{readings}</ul>"
-            f"<p>Experiment: {', '.join(where) or f'<code>{escape(finding.experiment)}</code>'}</p></article>"
-        )
+        return "<p>No claim was tested.</p>"
+    parts = [f"<p>{len(claims)} claims: {counted(finding.verdict for finding in claims)}. {CLAIMS_ARE_READ}</p>"]
+    for experiment, findings in by_experiment(claims).items():
+        tested = [(name, one.plan.title) for name, one in sections if one.experiment.name == experiment]
+        title = ", ".join(_link(name, words) for name, words in tested) or f"<code>{escape(experiment)}</code>"
+        found = counted(finding.verdict for finding in findings)
+        parts.append(f"<h3>{title}: {found}</h3>" + "".join(map(_claim, findings)))
     return "".join(parts)
+
+
+def _claim(finding: Finding) -> str:
+    first, *others = finding.readings
+    rest = ""
+    if others:
+        readings = "".join(_item(f"{_verdict(one.verdict)} {escape(reading_words(one))}") for one in others)
+        rest = _details(f"Read otherwise: {counted(one.verdict for one in others)}", f"<ul>{readings}</ul>")
+    return (
+        f'<article class="claim"><p>{_verdict(finding.verdict)} <strong>{escape(finding.words)}</strong> '
+        f'<span class="faint">({escape(finding.where)})</span></p><p>{escape(reading_words(first))}</p>{rest}</article>'
+    )
 
 
 def _experiment(name: str, outcomes: Outcomes, gallery: Gallery) -> str:
@@ -200,7 +222,7 @@ def _experiment(name: str, outcomes: Outcomes, gallery: Gallery) -> str:
 def _how_to_read(outcomes: Outcomes) -> str:
     beside = any(name in outcomes.experiment.variants for name in outcomes.methods)
     return (
-        "<p>Mean ± standard deviation over runs; bold with ◂: the best mean of its column"
+        "<p>Mean ± standard deviation over runs; bold with ▸: the best mean of its column"
         + ("; below the line: what was put beside the paper's comparison" if beside else "")
         + ".</p>"
     )
@@ -228,10 +250,11 @@ def _sheet(sheet: Sheet) -> str:
 
 def _table(table: Table) -> str:
     head = "".join(f'<th scope="col">{escape(words)}</th>' for words in table.head)
+    spread = [any("±" in row[j].text for row in table.rows) for j in range(1, len(table.head))]
     rows = []
     for i, (name, *fields) in enumerate(table.rows):
         kind = ' class="beside"' if i == table.variants and i else ""
-        cells = "".join(f"<td>{f'<b>{escape(td.text)}</b>' if td.best else escape(td.text)}</td>" for td in fields)
+        cells = "".join(_field(td, spread[j]) for j, td in enumerate(fields))
         rows.append(f'<tr{kind}><th scope="row">{escape(name.text)}</th>{cells}</tr>')
     caption = escape(table.caption)
     return (
@@ -241,8 +264,17 @@ def _table(table: Table) -> str:
     )
 
 
+def _field(td: Td, spread: bool) -> str:
+    """In a column with standard deviations a number without one stands below the other means."""
+    kind = ' class="single"' if spread and "±" not in td.text else ""
+    text = escape(td.text)
+    return f"<td{kind}>{f'<b>{text}</b>' if td.best else text}</td>"
+
+
 def _verdict(verdict: str) -> str:
-    return f'<span class="verdict"><span aria-hidden="true">{SIGNS[verdict]}</span> {verdict}</span>'
+    return (
+        f'<span class="verdict {verdict.split()[0]}"><span aria-hidden="true">{SIGNS[verdict]}</span> {verdict}</span>'
+    )
 
 
 def _link(name: str, words: str) -> str:

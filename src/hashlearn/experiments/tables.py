@@ -217,9 +217,7 @@ def protocol_words(outcomes: Outcomes) -> list[str]:
     rules = {r["method"]: Protocol(**r["setting"]["protocol"]) for r in outcomes.records}
     sentences.append(f"{replace(rules[record['method']], distance='hamming')}.")
     if others := [outcomes.label(name) for name in outcomes.methods if rules[name].distance == "spherical"]:
-        sentences.append(
-            f"{', '.join(others)}: mAP by spherical Hamming distance, precision by Hamming distance."
-        )
+        sentences.append(f"{', '.join(others)}: mAP by spherical Hamming distance, precision by Hamming distance.")
     splits = DATASETS[outcomes.data].takes_split if outcomes.data in DATASETS else False
     times = f"{chosen.seeds} {'random splits' if splits else 'seeds'}" if chosen.seeds > 1 else "one seed"
     fewer = [outcomes.label(name) for name in chosen.fewer if name in outcomes.methods]
