@@ -60,6 +60,7 @@ def test_precision_within_a_radius_by_hand():
     # second query: distances 2, 3, 3, 4; nothing within radius 1
     assert [list(scores.precision_within[r]) for r in (0, 1, 2, 9)] == [[0, 0], [1 / 3, 0], [1 / 2, 0], [1 / 2, 1 / 2]]
     assert scores.precision_at_radius == {0: 0.0, 1: pytest.approx(1 / 6), 2: 0.25, 9: 0.5}
+    assert scores.empty_at_radius == {0: 0.5, 1: 0.5, 2: 0.0, 9: 0.0}
 
 
 def random_case(rng, n_queries, n, n_bits, labels):
@@ -96,6 +97,10 @@ def test_index_ties_equal_the_slow_version(rule, labels):
                 for r in radii:
                     assert scores.precision_within[r][q] == slow.precision_within(d, relevant[q], r)
             assert scores.map == pytest.approx(scores.average_precision.mean())
+            nearest = [min(slow.distances(bits, database_bits)) for bits in query_bits]
+            assert scores.empty_at_radius == {r: np.mean([d > r for d in nearest]) for r in radii}
+            others = judge(query_bits, database_bits, truth, ties="expected", radii=radii)
+            assert others.empty_at_radius == scores.empty_at_radius
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -147,6 +147,8 @@ def _by_bits(table: Mapping[str, Any]) -> dict[int, Any]:
 
 def quick(chosen: Experiment, data: str | None = None) -> Experiment:
     """A small version of an experiment, by the grid's ``[quick]``, or on the data set ``data`` instead of its own."""
+    if data is not None and data not in DATASETS:
+        raise ValueError(f"data must be one of {', '.join(DATASETS)}; got {data!r}.")
     small = _file()["quick"]
     shorter = small["parameters"]
     how = chosen.setting

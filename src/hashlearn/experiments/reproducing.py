@@ -217,6 +217,7 @@ def _environment(threads: int | None) -> Iterator[None]:
 def _work(connection: Connection) -> None:
     """The worker: takes runs, gives records, or (error, details) of those that fail."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to decide
+    os.environ["HASHLEARN_PROGRESS"] = "0"  # the screen is the parent's too
     threading.Thread(target=_end_with_parent, daemon=True).start()
     bench = Bench()
     while True:

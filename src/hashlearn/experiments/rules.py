@@ -28,6 +28,7 @@ __all__ = [
     "drops",
     "grows",
     "level",
+    "mostly",
     "peak",
 ]
 
@@ -77,7 +78,8 @@ Check = Callable[[View], tuple[bool, str]]
 
 
 def _name(measure: str) -> str:
-    return "mAP" if measure == "map" else measure.upper()
+    kind, _, radius = measure.partition("@")
+    return {"map": "mAP", "p": f"P@{radius}", "empty": f"queries with nothing within {radius}, percent,"}[kind]
 
 
 def best(measures: Sequence[str] = ("map",), bits: Sequence[int] = ALL, *, clearly: bool = False) -> Check:
@@ -187,6 +189,17 @@ def peak(measures: Sequence[str], n_bits: int, bits: Sequence[int] = ALL) -> Che
             mine = f"{view.outcomes.label(view.subject)} at {n_bits} bits {found[view.subject, n_bits]:.2f}"
             words.append(f"highest {_name(measure)}: {top} ({mine})")
         return held, "; ".join(words)
+
+    return check
+
+
+def mostly(measures: Sequence[str], n_bits: int) -> Check:
+    """The subject's value is more than half at this length."""
+
+    def check(view: View) -> tuple[bool, str]:
+        values = {measure: view.mean(view.subject, n_bits, measure) for measure in measures}
+        words = (f"{_name(measure)} at {n_bits} bits {value:.2f}" for measure, value in values.items())
+        return min(values.values()) > 50, "; ".join(words)
 
     return check
 

@@ -151,7 +151,10 @@ class Lines(Progress):
 
 
 class Live(Progress):
-    """A table that is drawn again and again: what runs, what is left, the numbers so far. A context manager."""
+    """A table that is drawn again and again: what runs, what is left, the numbers so far. A context manager.
+
+    It begins when the runs are planned: before that, data may be fetched, which has bars of its own.
+    """
 
     def __init__(self, console: Console, jobs: int = 1) -> None:
         from rich.live import Live as Drawing
@@ -160,11 +163,14 @@ class Live(Progress):
         self._drawing = Drawing(console=console, get_renderable=self._drawn, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> Live:
-        self._drawing.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._drawing.__exit__(*error)
+        self._drawing.stop()
+
+    def planned(self, done: Sequence[tuple[Run, Record]], pending: Sequence[Run]) -> None:
+        super().planned(done, pending)
+        self._drawing.start()
 
     def failed(self, failure: Failure) -> None:
         super().failed(failure)
@@ -176,23 +182,22 @@ class Live(Progress):
         from rich.table import Table
         from rich.text import Text
 
-        if not self.total:
-            return Text("looking at the data")
         under_way = [f"{name}, {duration(self.elapsed(name))}" for name in self.running]
-        bar = ProgressBar(total=self.total, completed=len(self.done) + len(self.failures), width=60)
+        bar = Table.grid()  # a bar alone does not end its line
+        bar.add_row(ProgressBar(total=self.total, completed=len(self.done) + len(self.failures), width=60))
         parts: list[RenderableType] = [Text(f"{self.counts()}; running: {'; '.join(under_way) or 'nothing'}"), bar]
         shown = next(iter(self.running), None)
         experiment = self.left[shown].experiment if shown else self.done[-1][0].experiment if self.done else None
         numbers = numbers_so_far(self.done, experiment)
         if numbers:
             lengths = sorted({n_bits for row in numbers.values() for n_bits in row})
-            table = Table(title=f"{experiment}: mAP so far, percent", title_justify="left")
+            table = Table()
             table.add_column("method")
             for n_bits in lengths:
                 table.add_column(f"{n_bits} bits", justify="right")
             for label, row in numbers.items():
                 table.add_row(label, *(row.get(n_bits, "") for n_bits in lengths))
-            parts.append(table)
+            parts += [Text(f"{experiment}: mAP so far, percent"), table]
         return Group(*parts)
 
 

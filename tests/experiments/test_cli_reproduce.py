@@ -1,0 +1,78 @@
+"""``hashlearn reproduce`` as a person types it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "hashlearn.cli", "reproduce", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        **{"env": {**os.environ, "COLUMNS": "200"}, **options},
+    )
+
+
+def test_quick_runs_every_experiment_on_digits(tmp_path):
+    done = run("--quick", "--data", "digits", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "results-quick"
+    names = {path.name for path in folder.iterdir()}
+    listed = {entry["experiment"]: entry for entry in json.loads(run("--list", "--json").stdout)}
+    assert names == set(listed)
+    for name, entry in listed.items():
+        kept = [json.loads(path.read_text()) for path in (folder / name).glob("*.json")]
+        assert {record["method"] for record in kept} == set(entry["methods"])
+        assert {(record["method"], record["n_bits"]) for record in kept} == {
+            (method, n_bits) for method in entry["methods"] for n_bits in (8, 16)
+        }
+        assert all(0 < record["scores"]["map"] <= 1 for record in kept)
+    assert "fig-mnist-sup: mAP" in done.stdout
+    assert "hashlearn report results-quick shows them all" in done.stdout
+
+
+def test_list():
+    done = run("--list", "table-dh", "--bits", "16,32", "--seeds", 2)
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("table-dh: CIFAR-10, 512-D GIST")
+    assert lines[1].strip() == "32 runs; cifar10-dh; 16/32 bits; up to 2 seeds"
+
+
+def test_narrowed_as_json(tmp_path):
+    arguments = ("fig-mnist", "ablation", "--quick", "--data", "digits", "--methods", "itq", "--bits", "8", "--json")
+    done = run(*arguments, "--out", tmp_path)
+    answer = json.loads(done.stdout)
+    assert (answer["found"], answer["made"], answer["failed"]) == (0, 2, [])
+    assert answer["map"]["fig-mnist"] == answer["map"]["ablation"]
+    assert list(answer["map"]["fig-mnist"]["ITQ"]) == ["8"]
+    assert json.loads(run(*arguments, "--out", tmp_path).stdout)["found"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fig-9"], "no experiment is named 'fig-9'; there are: fig-cifar10, fig-mnist, "),
+        (["--methods", "foo"], "no method of the experiments is named 'foo'; there are: lsh, sh, "),
+        (["--bits", "x"], "--bits must be whole numbers with commas between, such as 16,32; got 'x'."),
+        (["--bits", ""], "--bits must be whole numbers"),
+        (["--bits", "7"], "nothing is left to run"),
+        (["--seeds", "0"], "seeds must be at least 1; got 0."),
+        (["--jobs", "0", "--quick", "--data", "digits"], "jobs must be at least 1; got 0."),
+        (["--data", "digits"], "--data goes with --quick"),
+        (["--quick", "--data", "foo"], "data must be one of digits, mnist, "),
+        (["--quick", "--data", "digits", "--out", __file__], "--out must be a folder; "),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments, words, tmp_path):
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"hashlearn: error: {words}")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,123 @@
+"""The grid file, and the runs it stands for."""
+
+import pytest
+
+from hashlearn.datasets import DATASETS
+from hashlearn.evaluation import setting
+from hashlearn.experiments import grid
+from hashlearn.hashers import METHODS
+
+PAPER = ["fig-cifar10", "fig-mnist", "fig-sift", "table-dh", "fig-cifar10-sup", "fig-mnist-sup", "ablation"]
+
+
+def test_has_the_papers_experiments():
+    assert [name for name in grid.names() if name in PAPER] == PAPER
+    for name in ("fig-cifar10", "fig-mnist", "fig-sift"):
+        chosen = grid.experiment(name)
+        assert {"lsh", "sh", "itq", "ba", "sph", "kmh", "udh-dnn"} <= set(chosen.methods)
+        assert (chosen.bits, chosen.measures, chosen.subject) == ((8, 16, 32, 64), ("map", "p@3", "p@4"), "udh-dnn")
+    dh = grid.experiment("table-dh")
+    assert (dh.bits, dh.seeds, dh.measures) == ((16, 32, 64), 10, ("map", "p@2"))
+    assert dh.published["udh-dnn"] == {"map": {16: 16.83, 32: 17.52, 64: 18.02}, "p@2": {16: 24.97, 32: 22.20}}
+    for name in ("fig-cifar10-sup", "fig-mnist-sup"):
+        chosen = grid.experiment(name)
+        assert {"sdh-dnn", "sdh-dnn-all", "sdh", "itq-cca", "ksh", "bre"} <= set(chosen.methods)
+        assert chosen.setting.truth == "labels"
+
+
+@pytest.mark.parametrize("name", grid.names())
+def test_every_entry_is_a_method_with_parameters_it_takes(name):
+    chosen = grid.experiment(name)
+    assert set(chosen.data) <= set(DATASETS)
+    assert chosen.subject in chosen.methods
+    assert chosen.tuned is None or chosen.tuned in chosen.variants
+    for entry in (*chosen.entries, *grid.quick(chosen).entries):
+        hasher = entry.hasher()
+        hasher._check_parameters(784)
+        assert type(hasher) is METHODS[entry.method]
+    for method, lengths in chosen.fewer.items():
+        assert method in chosen.methods
+        assert set(lengths) <= set(chosen.bits)
+    assert set(chosen.published) <= set(chosen.methods)
+
+
+def test_entries_of_one_method_differ():
+    """Two lines of a table that are the same run would be one too many."""
+    for name in grid.names():
+        entries = grid.experiment(name).entries
+        seen = [(entry.method, entry.distance, str(entry.hasher().get_params())) for entry in entries]
+        assert len(set(seen)) == len(seen)
+        assert len({entry.label for entry in entries}) == len(entries)
+
+
+def test_none_is_spelled_none():
+    entries = {entry.name: entry for entry in grid.experiment("fig-mnist-sup").entries}
+    assert entries["sdh-dnn-all"].parameters == {"samples_per_class": None}
+    assert entries["sdh-dnn-all"].hasher().samples_per_class is None
+
+
+def test_runs_by_seeds():
+    runs = list(grid.runs_of(grid.experiment("fig-mnist"), "mnist"))
+    seeds = {}
+    for run in runs:
+        seeds.setdefault((run.entry.name, run.n_bits), []).append(run.seed)
+    assert seeds["itq", 8] == [0, 1, 2]
+    assert seeds["sh", 8] == [0]  # draws nothing
+    assert seeds["ba", 8] == [0]  # draws nothing from this start
+    assert seeds["udh-dnn", 16] == [0, 1, 2]
+    assert seeds["udh-dnn", 64] == [0]  # more than five minutes each
+    # One of everything comes first.
+    assert [run.seed for run in runs] == sorted(run.seed for run in runs)
+    assert all(run.split is None for run in runs)
+
+
+def test_random_splits_are_repeated_whatever_draws():
+    runs = list(grid.runs_of(grid.experiment("table-dh"), "cifar10-dh"))
+    assert [run.split for run in runs if run.entry.name == "sh" and run.n_bits == 16] == list(range(10))
+    assert all(run.split == run.seed for run in runs)
+
+
+def test_a_methods_own_distance_ranks():
+    runs = list(grid.runs_of(grid.experiment("fig-mnist"), "mnist"))
+    distances = {run.entry.name: run.setting.protocol.distance for run in runs}
+    assert distances["sph-own"] == "spherical"
+    assert distances["sph"] == distances["itq"] == "hamming"
+    assert {run.setting for run in runs if run.entry.name == "itq"} == {setting("mnist")}
+
+
+def test_narrowed():
+    chosen = grid.narrowed(grid.experiment("fig-mnist"), bits=[32, 5], methods=["itq", "sdh"], seeds=2)
+    assert [(run.entry.name, run.n_bits, run.seed) for run in grid.runs_of(chosen, "mnist")] == [
+        ("itq", 32, 0),
+        ("itq", 32, 1),
+    ]
+    assert grid.narrowed(grid.experiment("fig-mnist"), seeds=99).seeds == 3
+    with pytest.raises(ValueError, match="no method of the experiments is named 'foo'; there are: lsh, sh"):
+        grid.narrowed(grid.experiment("fig-mnist"), methods=["foo"])
+    with pytest.raises(ValueError, match="seeds must be at least 1; got 0"):
+        grid.narrowed(grid.experiment("fig-mnist"), seeds=0)
+
+
+def test_quick_is_small_and_has_everything():
+    for name in grid.names():
+        chosen = grid.experiment(name)
+        small = grid.quick(chosen)
+        assert small.methods == chosen.methods
+        assert small.data == (*chosen.data, "digits")
+        assert grid.quick(chosen, "digits").data == ("digits",)
+        assert small.limit == grid.Limit(2000, 200)
+        assert max(small.bits) <= 16
+        assert not small.published
+    entries = {entry.name: entry.parameters for entry in grid.quick(grid.experiment("fig-mnist")).entries}
+    assert entries["udh-dnn-from-itq"] == {
+        "init": "itq",
+        "lbfgs_iter": 20,
+        "max_iter": 2,
+        "validation": 200,
+        "validation_neighbours": 10,
+    }
+
+
+def test_an_unknown_experiment_is_an_error():
+    with pytest.raises(ValueError, match="no experiment is named 'fig-1'; there are: fig-cifar10, "):
+        grid.experiment("fig-1")

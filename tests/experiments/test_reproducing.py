@@ -1,0 +1,259 @@
+"""Runs in their own processes: skipped when done, collected when they fail, and nothing lost whatever ends them."""
+
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+
+import pytest
+
+from hashlearn.experiments import grid
+from hashlearn.experiments.reproducing import reproduce
+from hashlearn.experiments.results import Results
+from hashlearn.experiments.watching import Progress
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
+
+
+class Told(Progress):
+    """Keeps what it is told, in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.events = []
+
+    def planned(self, done, pending):
+        super().planned(done, pending)
+        self.events.append(("planned", len(done), len(pending)))
+
+    def started(self, run):
+        super().started(run)
+        self.events.append(("started", str(run)))
+
+    def finished(self, run, record):
+        super().finished(run, record)
+        self.events.append(("finished", str(run)))
+
+    def failed(self, failure):
+        super().failed(failure)
+        self.events.append(("failed", failure.what))
+
+
+def small(experiment="fig-mnist", methods=("lsh", "itq"), **narrow):
+    return grid.narrowed(grid.quick(grid.experiment(experiment), "digits"), methods=methods, **narrow)
+
+
+def files_of(folder):
+    return {path.relative_to(folder): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_runs_are_made_once(tmp_path):
+    told = Told()
+    outcome = reproduce([small(bits=[8])], Results(tmp_path), watch=told)
+    assert (outcome.found, outcome.made, outcome.failures) == (0, 2, [])
+    lsh, itq = "fig-mnist lsh 8 bits seed 0", "fig-mnist itq 8 bits seed 0"
+    assert told.events == [
+        ("planned", 0, 2),
+        ("started", lsh),
+        ("finished", lsh),
+        ("started", itq),
+        ("finished", itq),
+    ]
+    before = files_of(tmp_path)
+    again = Told()
+    outcome = reproduce([small()], Results(tmp_path), watch=again)
+    assert (outcome.found, outcome.made) == (2, 2)
+    assert again.events[0] == ("planned", 2, 2)
+    assert before.items() <= files_of(tmp_path).items()
+
+
+def test_a_run_that_two_experiments_share_is_made_once(tmp_path):
+    told = Told()
+    chosen = [small(name, ("itq",), bits=[8]) for name in ("fig-mnist", "ablation")]
+    outcome = reproduce(chosen, Results(tmp_path), watch=told)
+    assert outcome.made == 2
+    assert [event for event in told.events if event[0] == "started"] == [("started", "fig-mnist itq 8 bits seed 0")]
+    kept = {record["experiment"]: record["scores"] for record in Results(tmp_path).all()}
+    assert kept["fig-mnist"] == kept["ablation"]
+
+
+@dataclass(frozen=True)
+class Deadly(grid.Entry):
+    """A method whose process is killed, as by a system that runs out of memory."""
+
+    def hasher(self):
+        if multiprocessing.parent_process() is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().hasher()
+
+
+def test_what_fails_does_not_stop_the_rest(tmp_path):
+    good = small(methods=("lsh",)).entries[0]
+    bad = replace(good, name="bad", method="itq", parameters={"max_iter": -1})
+    deadly = Deadly("deadly", "Deadly", "sh")
+    chosen = replace(small(bits=[8]), entries=(bad, deadly, good))
+    told = Told()
+    outcome = reproduce([chosen], Results(tmp_path), watch=told)
+    assert outcome.made == 1
+    errors = {failure.what: failure.error for failure in outcome.failures}
+    assert errors == {
+        "fig-mnist bad 8 bits seed 0": "ValueError: max_iter must be a whole number of at least 1; got -1.",
+        "fig-mnist deadly 8 bits seed 0": "its process ended: SIGKILL (was there too little memory?)",
+    }
+    assert "Traceback" in outcome.failures[0].details
+    assert told.events[-1] == ("finished", "fig-mnist lsh 8 bits seed 0")
+    assert [record["method"] for record in Results(tmp_path).all()] == ["lsh"]
+    # What failed is tried again.
+    assert len(reproduce([chosen], Results(tmp_path), watch=Told()).failures) == 2
+
+
+def test_data_that_can_not_be_had_fails_its_experiment_alone(tmp_path, monkeypatch):
+    monkeypatch.delenv("HASHLEARN_SIFT1M", raising=False)
+    monkeypatch.delenv("HASHLEARN_SIFT_PHOTOS", raising=False)
+    told = Told()
+    outcome = reproduce([grid.experiment("fig-sift"), small(bits=[8])], Results(tmp_path), watch=told)
+    assert outcome.made == 2
+    (failure,) = outcome.failures
+    assert failure.what == "fig-sift"
+    assert "HASHLEARN_SIFT1M" in failure.error
+    assert "HASHLEARN_SIFT_PHOTOS" in failure.error
+
+
+def test_several_at_once_give_the_same(tmp_path):
+    chosen = [small(methods=("lsh", "itq", "sph"))]
+    reproduce(chosen, Results(tmp_path / "one"), watch=Told())
+    outcome = reproduce(chosen, Results(tmp_path / "three"), jobs=3, watch=Told())
+    assert outcome.made == 6
+    scores = [
+        {(r["method"], r["n_bits"]): r["scores"] for r in Results(tmp_path / name).all()} for name in ("one", "three")
+    ]
+    assert scores[0] == scores[1]
+    cores = {record["machine"]["cores"] for record in Results(tmp_path / "three").all()}
+    assert cores == {1} or cores == {max(1, len(os.sched_getaffinity(0)) // 3)}
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+    with pytest.raises(ValueError, match="jobs must be at least 1; got 0"):
+        reproduce(chosen, Results(tmp_path), jobs=0, watch=Told())
+
+
+# --- The command, and what ends it ------------------------------------------------------------------------------------
+
+COMMAND = [sys.executable, "-m", "hashlearn.cli", "reproduce", "--quick", "--data", "digits"]
+
+
+def start(folder, *arguments, **options):
+    return subprocess.Popen(
+        [*COMMAND, "--out", str(folder), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **options,
+    )
+
+
+def workers_of(group):
+    """Processes of a session that still run, by their arguments."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as file:
+                    fields = file.read().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(fields[3]) == group and fields[0] != "Z":
+                found.append(int(entry))
+    return found
+
+
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def whole_results(folder):
+    """Every result file, each of which must be whole."""
+    return {path: json.loads(path.read_text())["key"] for path in folder.glob("*/[!.]*.json")}
+
+
+METHODS = ("--methods", "lsh,sh,itq,sph,dh,sdh,itq-cca,ba")
+
+
+def killed_after(folder, wanted, seconds):
+    """Start the command, kill it so long after there are so many results, and wait until its workers have ended."""
+    process = start(folder, *METHODS)
+    wait_until(lambda: len(list(folder.glob("*/[!.]*.json"))) >= wanted or process.poll() is not None)
+    time.sleep(seconds)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not workers_of(process.pid), 10)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="looks at /proc")
+def test_kill_9_at_any_time_loses_at_most_the_run_under_way(tmp_path):
+    rng = random.Random(0)
+    kept = {}
+    for _ in range(5):
+        wanted = len(kept) + rng.randint(1, 4)
+        killed_after(tmp_path, wanted, rng.random() * 0.2)
+        now = whole_results(tmp_path)
+        assert kept.items() <= now.items()
+        assert len(now) >= wanted
+        kept = now
+    stamps = files_of(tmp_path)
+    done = start(tmp_path, *METHODS, "--json")
+    answer = json.loads(done.communicate(timeout=120)[0])
+    assert done.returncode == 0
+    assert (answer["found"] >= len(kept), answer["failed"]) == (True, [])
+    assert answer["found"] + answer["made"] == len(whole_results(tmp_path))
+    for path in kept:
+        assert files_of(tmp_path)[path.relative_to(tmp_path)] == stamps[path.relative_to(tmp_path)]
+
+
+def test_ctrl_c_ends_it_and_says_how_to_go_on(tmp_path):
+    process = start(tmp_path, *METHODS)
+    wait_until(lambda: list(tmp_path.glob("*/[!.]*.json")))
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it too
+    _, words = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert f"results are kept in {tmp_path}; the same command goes on from there" in words
+    assert "Traceback" not in words
+    assert whole_results(tmp_path)
+    if os.path.exists("/proc/self/stat"):
+        assert workers_of(process.pid) == []
+
+
+def test_a_full_disk_loses_nothing_that_was_there(tmp_path):
+    """A limit on the size of files stands for a disk on which the next result has no place."""
+    process = start(tmp_path, "fig-mnist", "--methods", "lsh")
+    process.communicate(timeout=60)
+    before = files_of(tmp_path)
+    assert len(before) == 2
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    process = start(tmp_path, "fig-mnist", "--methods", "lsh,itq", preexec_fn=limit)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "hashlearn: error: [Errno 27] File too large" in words
+    assert "Traceback" not in words
+    assert files_of(tmp_path) == before
+
+
+def test_failures_are_told_at_the_end_with_exit_code_1(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HASHLEARN_SIFT")}
+    command = [*COMMAND[:4], "fig-sift", "check-siftsmall", "--methods", "lsh", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-2:]
+    assert last[0].startswith("hashlearn: fig-sift failed: sift1m is read from a folder")
+    assert last[1].startswith("hashlearn: check-siftsmall failed: siftsmall is read from a folder")

@@ -1,0 +1,147 @@
+"""Result files: the key is all that matters, and a file is whole or not there."""
+
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hashlearn.datasets import load
+from hashlearn.experiments import grid, results
+from hashlearn.experiments.results import Results, fingerprint, run_key
+
+
+@pytest.fixture
+def run():
+    chosen = grid.narrowed(grid.experiment("fig-mnist"), methods=["itq"], bits=[16])
+    return next(grid.runs_of(chosen, "mnist"))
+
+
+def changed(run, **protocol):
+    return replace(run, setting=replace(run.setting, protocol=replace(run.setting.protocol, **protocol)))
+
+
+def test_the_key_changes_with_everything_that_matters(run, monkeypatch):
+    keys = {
+        "as it is": run_key(run, "data"),
+        "data": run_key(run, "other data"),
+        "split": run_key(replace(run, split=0), "data"),
+        "bits": run_key(replace(run, n_bits=17), "data"),
+        "seed": run_key(replace(run, seed=1), "data"),
+        "method": run_key(replace(run, entry=replace(run.entry, method="lsh")), "data"),
+        "parameters": run_key(replace(run, entry=replace(run.entry, parameters={"max_iter": 49})), "data"),
+        "truth": run_key(replace(run, setting=replace(run.setting, k=51)), "data"),
+        "kind of truth": run_key(replace(run, setting=replace(run.setting, truth="labels")), "data"),
+        "ties": run_key(changed(run, ties="expected"), "data"),
+        "cutoff": run_key(changed(run, cutoff=10), "data"),
+        "radii": run_key(changed(run, radii=(2,)), "data"),
+        "distance": run_key(changed(run, distance="spherical"), "data"),
+    }
+    monkeypatch.setattr(results.hashlearn, "__version__", "99", raising=False)
+    keys["version"] = run_key(run, "data")
+    assert len(set(keys.values())) == len(keys), keys
+
+
+def test_the_key_does_not_change_with_what_does_not_matter(run):
+    plain = run_key(run, "data")
+    assert run_key(replace(run, experiment="ablation"), "data") == plain
+    assert run_key(replace(run, entry=replace(run.entry, name="x", label="X")), "data") == plain
+    # A default that is spelled out is the default.
+    assert run_key(replace(run, entry=replace(run.entry, parameters={"max_iter": 50})), "data") == plain
+
+
+def test_the_fingerprint_is_of_the_content():
+    digits = load("digits")
+    plain = fingerprint(digits)
+    assert fingerprint(load("digits")) == plain
+    queries, labels = digits.queries.copy(), digits.query_labels.copy()
+    queries[3, 4] ^= 1
+    labels[0] ^= 1
+    others = [
+        replace(digits, queries=queries),
+        replace(digits, query_labels=labels),
+        replace(digits, queries=digits.queries[:-1]),
+        replace(digits, name="other"),
+        replace(digits, database=digits.database[::-1]),
+        replace(digits, train=digits.train[:-1]),
+    ]
+    assert len({plain, *map(fingerprint, others)}) == 1 + len(others)
+
+
+def test_computed_features_count_by_shape():
+    """Their last digits are the machine's; whole numbers, in whatever type, count to the byte."""
+    digits = load("digits")
+    X = np.sqrt(digits.train.astype(np.float32))
+    nearly = X * np.float32(1 + 1e-7)
+    assert (nearly != X).any()
+    assert fingerprint(replace(digits, train=X, database=X)) == fingerprint(
+        replace(digits, train=nearly, database=nearly)
+    )
+    assert fingerprint(replace(digits, train=X, database=X)) != fingerprint(
+        replace(digits, train=X[1:], database=X[1:])
+    )
+    whole = digits.train.astype(np.float32)
+    other = whole.copy()
+    other[5, 5] += 1
+    assert fingerprint(replace(digits, train=whole)) != fingerprint(replace(digits, train=other))
+
+
+RECORD = {"n_bits": 16, "seed": 0, "data": {"name": "mnist"}, "finished": "2026-01-01T00:00:00+00:00"}
+
+
+def test_written_and_found(run, tmp_path):
+    kept = Results(tmp_path)
+    assert kept.find(run, "k") is None
+    record = kept.write(run, "k", RECORD)
+    assert kept.find(run, "k") == record
+    assert (record["experiment"], record["method"], record["label"]) == ("fig-mnist", "itq", "ITQ")
+    assert [path.name for path in (tmp_path / "fig-mnist").iterdir()] == ["itq-16-0-k.json"]
+    assert kept.find(run, "other") is None
+    assert kept.find(replace(run, seed=1), "k") is None
+
+
+def test_the_same_run_serves_another_experiment(run, tmp_path):
+    kept = Results(tmp_path)
+    kept.write(run, "k", RECORD)
+    other = replace(run, experiment="ablation")
+    found = kept.find(other, "k")
+    assert found["experiment"] == "ablation"
+    assert (tmp_path / "ablation" / "itq-16-0-k.json").exists()
+    assert {record["experiment"] for record in kept.all()} == {"fig-mnist", "ablation"}
+
+
+@pytest.mark.parametrize("content", ["", '{"key": "k", "for', "[1]", '"k"', '{"key": "another"}', "\xff"])
+def test_a_damaged_file_is_no_result(run, tmp_path, content):
+    kept = Results(tmp_path)
+    kept.write(run, "k", RECORD)
+    kept.path(run, "k").write_bytes(content.encode("latin-1"))
+    assert kept.find(run, "k") is None
+    assert list(kept.all()) == []
+
+
+def test_of_several_results_of_a_run_the_latest_counts(run, tmp_path):
+    kept = Results(tmp_path)
+    kept.write(run, "old", RECORD)
+    kept.write(run, "new", {**RECORD, "finished": "2026-01-02T00:00:00+00:00"})
+    kept.write(run, "aged", {**RECORD, "finished": "2025-01-02T00:00:00+00:00"})
+    assert [record["key"] for record in kept.all()] == ["new"]
+    # Another data set's is another result.
+    kept.write(run, "digits", {**RECORD, "data": {"name": "digits"}})
+    assert sorted(record["key"] for record in kept.all()) == ["digits", "new"]
+
+
+def test_a_write_that_fails_leaves_nothing(run, tmp_path, monkeypatch):
+    kept = Results(tmp_path)
+    kept.write(run, "k", RECORD)
+    before = kept.path(run, "k").read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        kept.write(run, "k", {**RECORD, "seed": 0, "more": "x" * 10000})
+    assert kept.path(run, "k").read_bytes() == before
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["itq-16-0-k.json"]
+    assert json.loads(before)["key"] == "k"

@@ -1,0 +1,105 @@
+"""One run: its record is what the library gives when it is called by hand."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import hashlearn
+from hashlearn.datasets import load
+from hashlearn.evaluation import Truth, bit_statistics, euclidean_neighbours, evaluate
+from hashlearn.experiments import grid
+from hashlearn.experiments.running import Bench
+
+
+def quick_run(experiment, method, n_bits=16, **changes):
+    chosen = grid.narrowed(grid.quick(grid.experiment(experiment), "digits"), methods=[method], bits=[n_bits])
+    return replace(next(grid.runs_of(chosen, "digits")), **changes)
+
+
+@pytest.fixture(scope="module")
+def bench():
+    return Bench()
+
+
+def test_the_record_is_what_the_library_gives(bench):
+    run = quick_run("fig-mnist", "itq", limit=None, seed=3)
+    record = bench.run(run)
+    digits = load("digits")
+    hasher = hashlearn.ITQ(16, random_state=3).fit(digits.train)
+    codes, query_codes = hasher.encode(digits.database), hasher.encode(digits.queries)
+    truth = Truth.neighbours(euclidean_neighbours(digits.queries, digits.database, 10))
+    scores = evaluate(query_codes, codes, truth, n_bits=16, protocol=run.setting.protocol)
+    found = record["scores"]
+    assert found["map"] == pytest.approx(scores.map, abs=1e-8)
+    assert found["p@3"] == pytest.approx(scores.precision_at_radius[3], abs=1e-8)
+    assert found["empty@4"] == scores.empty_at_radius[4]
+    assert found["map_standard_error"] == pytest.approx(scores.average_precision.std() / 297**0.5, abs=1e-8)
+    expected = evaluate(query_codes, codes, truth, n_bits=16, protocol=replace(scores.protocol, ties="expected"))
+    assert found["map_expected_ties"] == pytest.approx(expected.map, abs=1e-8)
+    assert found["map_expected_ties"] != found["map"]
+    assert "map_new" not in found
+    assert record["codes"] == {k: round(v, 8) for k, v in bit_statistics(codes, 16).as_dict().items()}
+    assert record["data"]["train"] == [1500, 64]
+    assert record["parameters"] == {"max_iter": 50}
+    assert record["training"]["seconds"] > 0
+    assert record["machine"]["numpy"] == np.__version__
+    asked = record["examples"]["queries"]
+    for query, items, distances in zip(asked, *(record["examples"][k] for k in ("items", "distances")), strict=True):
+        d = np.unpackbits(query_codes[query] ^ codes, axis=1).sum(axis=1)
+        order = np.lexsort((np.arange(len(d)), d))[:10]
+        assert (items, distances) == (order.tolist(), d[order].tolist())
+    assert json.loads(json.dumps(record))["scores"] == record["scores"]  # plain values
+
+
+def test_labels_are_judged_among_new_samples_too(bench):
+    run = quick_run("fig-mnist-sup", "itq", limit=None)
+    record = bench.run(run)
+    digits = load("digits")
+    query_codes = hashlearn.ITQ(16, random_state=0).fit(digits.train).encode(digits.queries)
+    truth = Truth.labels(digits.query_labels[::2], digits.query_labels[1::2])
+    scores = evaluate(query_codes[::2], query_codes[1::2], truth, n_bits=16, protocol=run.setting.protocol)
+    assert record["scores"]["map_new"] == pytest.approx(scores.map, abs=1e-8)
+
+
+def test_a_limit_takes_the_first_vectors(bench):
+    run = quick_run("fig-mnist", "lsh", limit=grid.Limit(100, 20))
+    record = bench.run(run)
+    assert (record["data"]["train"], record["data"]["database"], record["data"]["queries"]) == (
+        [100, 64],
+        [100, 64],
+        [20, 64],
+    )
+    assert record["data"]["limit"] == {"train": 100, "queries": 20}
+    dataset = bench.dataset(run)
+    np.testing.assert_array_equal(dataset.queries, load("digits").queries[:20])
+    np.testing.assert_array_equal(dataset.train_labels, load("digits").train_labels[:100])
+    assert dataset.database is dataset.train
+
+
+def test_what_a_run_has_warned_of_is_kept(bench):
+    record = bench.run(quick_run("fig-mnist", "udh-dnn", 8))
+    assert any("UDH-DNN has not settled" in words for words in record["training"]["warnings"])
+    assert record["training"]["converged"] is False
+
+
+def test_runs_do_not_depend_on_those_before(bench):
+    """The data set and the truth are kept from run to run: another setting must not see them."""
+    labels, neighbours = quick_run("fig-mnist-sup", "itq"), quick_run("fig-mnist", "itq")
+    first = [bench.run(run)["scores"] for run in (labels, neighbours, labels)]
+    assert first[0] == first[2] != first[1]
+    assert Bench().run(neighbours)["scores"] == first[1]
+    smaller = quick_run("fig-mnist", "itq", limit=grid.Limit(300, 50))
+    assert bench.run(smaller)["scores"] == Bench().run(smaller)["scores"] != first[1]
+
+
+@pytest.mark.skipif(not hashlearn.experiments.running.forget_peak(), reason="the system keeps no peak to forget")
+def test_memory_is_that_of_the_run(bench):
+    big = bench.run(quick_run("fig-mnist", "itq"))["training"]["peak_bytes"]
+    hog = np.ones(40_000_000)  # 320 MB
+    with_hog = bench.run(quick_run("fig-mnist", "itq", seed=1))["training"]["peak_bytes"]
+    del hog
+    without = bench.run(quick_run("fig-mnist", "itq", seed=2))["training"]["peak_bytes"]
+    assert with_hog > big + 300_000_000
+    assert without < with_hog - 300_000_000
