@@ -14,7 +14,7 @@ from html import escape
 from hashlearn.experiments.grid import Entry, Experiment
 from hashlearn.experiments.summary import Cell, Outcomes, measure_label
 
-__all__ = ["Series", "ablates", "cell_words", "chart", "difference_chart", "line_chart"]
+__all__ = ["Series", "ablates", "chart", "difference_chart", "line_chart"]
 
 # In the units of the drawing, which are pixels at its natural size.
 _WIDTH = 360  # of a phone, where text should not shrink
@@ -157,16 +157,10 @@ def difference_chart(outcomes: Outcomes, measure: str) -> str:
                 y = middle + 15 * (j - (len(bits) - 1) / 2)
                 low, high = map(x, _ends(cell))
                 bar = f"M{_n(low)} {_n(y)}H{_n(high)}M{_n(low)} {_n(y - 4)}v8M{_n(high)} {_n(y - 4)}v8"
-                words = f"{row.label}, {n_bits} bits: {cell_words(cell, signed=True)}, {_runs(cell)}"
+                words = f"{row.label}, {n_bits} bits: {cell.words(signed=True)}, {_runs(cell)}"
                 parts.append(_point(style, x(cell.mean), y, bar if cell.std is not None else "", words))
     legend, below = _legend(styles, bottom + 34)
     return _svg(name, _description(rows, signed=True), [*parts, *legend], bottom + 34 + below)
-
-
-def cell_words(cell: Cell, *, signed: bool = False) -> str:
-    """Mean ± standard deviation; the mean alone of a single run."""
-    mean = f"{cell.mean:{'+' if signed else ''}.2f}".replace("-", "−")
-    return mean if cell.std is None else f"{mean} ± {cell.std:.2f}"
 
 
 def _entry(experiment: Experiment, name: str) -> Entry:
@@ -241,7 +235,7 @@ def _drawn(one: Series, bits: Sequence[int], ticks: Sequence[float]) -> str:
         joined = True
         low, high = (_y(end, ticks) for end in _ends(cell))
         bar = f"M{_n(x)} {_n(low)}V{_n(high)}M{_n(x - 4)} {_n(low)}h8M{_n(x - 4)} {_n(high)}h8"
-        words = f"{one.label}, {n_bits} bits: {cell_words(cell)}, {_runs(cell)}"
+        words = f"{one.label}, {n_bits} bits: {cell.words()}, {_runs(cell)}"
         points.append(_point(one, x, y, bar if cell.std is not None else "", words, wrap=False))
     return f'<g class="{one.classes}"><path class="line" d="{path}"/>{"".join(points)}</g>'
 
@@ -276,7 +270,7 @@ def _legend(series: Sequence[Series], top: float) -> tuple[list[str], float]:
 def _description(series: Sequence[Series], *, signed: bool = False) -> str:
     """The chart in words, for those who don't see it."""
     return "; ".join(
-        f"{one.label}: " + ", ".join(f"{b} bits {cell_words(cell, signed=signed)}" for b, cell in one.cells.items())
+        f"{one.label}: " + ", ".join(f"{b} bits {cell.words(signed=signed)}" for b, cell in one.cells.items())
         for one in series
     )
 

@@ -32,7 +32,10 @@ __all__ = ["CLAIMS_ARE_READ", "SIGNS", "by_experiment", "counted", "html_report"
 #: A verdict is a word; the sign is for the eye.
 SIGNS = {"holds": "✓", "does not hold": "✗", "not tested": "–"}
 #: For the reader of claims.
-CLAIMS_ARE_READ = "A claim is judged by its first reading; the others, which are weaker or stricter, stand beside it."
+CLAIMS_ARE_READ = (
+    "A claim is judged by its first reading; other readings, weaker or stricter, stand beside it. Here ± is the standard "
+    "error of a difference."
+)
 _PLURALS = {"holds": "hold", "does not hold": "do not hold", "not tested": "not tested"}
 
 _STYLE = """

@@ -60,7 +60,9 @@ def write_report(
     claims = claims_of(outcomes)
     text = None if markdown is None else Path(markdown)
     drawings = Path(figures) if figures is not None else text.parent / "figures" if text is not None else None
-    commands = _commands(folder, out, text, drawings if figures is not None else None, images)
+    commands = _commands(
+        folder, out, text, drawings if figures is not None else None, images, all(one.small for one in outcomes)
+    )
     galleries = {
         section_name(one, outcomes): gallery_of(one) for one in outcomes if images and not ablates(one.experiment)
     }
@@ -88,7 +90,9 @@ def _write(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def _commands(folder: Path, out: Path, markdown: Path | None, figures: Path | None, images: bool) -> tuple[str, str]:
+def _commands(
+    folder: Path, out: Path, markdown: Path | None, figures: Path | None, images: bool, quick: bool
+) -> tuple[str, str]:
     """What to type for the same; an absolute path is this machine's own, and its last part is shown."""
 
     def shown(path: Path) -> str:
@@ -101,4 +105,5 @@ def _commands(folder: Path, out: Path, markdown: Path | None, figures: Path | No
         options.append(f"--figures {shown(figures)}")
     if not images:
         options.append("--no-images")
-    return "hashlearn reproduce", f"hashlearn report {shown(folder)} {' '.join(options)}"
+    small = " --quick" if quick else ""
+    return f"hashlearn reproduce{small} --out {shown(folder)}", f"hashlearn report {shown(folder)} {' '.join(options)}"

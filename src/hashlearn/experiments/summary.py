@@ -44,6 +44,11 @@ class Cell:
         """Standard error of the mean; 0 for a single run, of which it is not known."""
         return 0.0 if self.std is None else self.std / math.sqrt(len(self.values))
 
+    def words(self, *, signed: bool = False) -> str:
+        """Mean ± standard deviation; the mean alone of a single run."""
+        mean = f"{self.mean:{'+' if signed else ''}.2f}".replace("-", "−")
+        return mean if self.std is None else f"{mean} ± {self.std:.2f}"
+
 
 @dataclass(frozen=True)
 class Outcomes:

@@ -10,7 +10,6 @@ from typing import Any
 
 from hashlearn.datasets import DATASETS
 from hashlearn.evaluation import Protocol
-from hashlearn.experiments.figures import cell_words
 from hashlearn.experiments.grid import Run, names
 from hashlearn.experiments.results import Record
 from hashlearn.experiments.summary import Cell, Outcomes, measure_label
@@ -80,7 +79,7 @@ def score_table(outcomes: Outcomes, measure: str) -> Table:
 
     def field(method: str, n_bits: int) -> Td:
         cell = cells.get((method, n_bits))
-        return Td(_NOTHING) if cell is None else Td(cell_words(cell), f"{cell.mean:.2f}" == best[n_bits])
+        return Td(_NOTHING) if cell is None else Td(cell.words(), f"{cell.mean:.2f}" == best[n_bits])
 
     rows = [
         (Td(outcomes.label(method)), *(field(method, b) for b in outcomes.bits), Td(_runs(outcomes, method)))
@@ -105,7 +104,7 @@ def published_table(outcomes: Outcomes, measure: str) -> Table | None:
         row = [Td(outcomes.label(method))]
         for n_bits in bits:
             cell, theirs = outcomes.cell(method, n_bits, measure), values.get(n_bits)
-            row.append(Td(_NOTHING if cell is None else cell_words(cell)))
+            row.append(Td(_NOTHING if cell is None else cell.words()))
             row.append(Td(_NOTHING if theirs is None else f"{theirs:.2f}"))
             row.append(Td(_NOTHING if cell is None or theirs is None else _signed(cell.mean - theirs)))
         rows.append(tuple(row))
@@ -120,7 +119,7 @@ def difference_table(outcomes: Outcomes, measure: str) -> Table:
     subject = outcomes.experiment.subject
 
     def field(cell: Cell | None) -> Td:
-        return Td(_NOTHING if cell is None else cell_words(cell, signed=True))
+        return Td(_NOTHING if cell is None else cell.words(signed=True))
 
     rows = [
         (Td(outcomes.label(name)), *(field(outcomes.difference(name, subject, b, measure)) for b in outcomes.bits))
