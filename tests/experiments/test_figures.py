@@ -85,7 +85,9 @@ def test_no_line_is_drawn_across_a_missing_length():
 def test_a_measure_without_any_result_gives_an_empty_chart():
     outcomes = outcomes_with("fig-cifar10", {("itq", 8): [0.1]})
     assert points(line_chart(outcomes, "p@9")) == {}
-    assert points(difference_chart(outcomes_with("ablation", {("itq", 16): [0.1]}), "map")) == {}
+    without_the_whole = outcomes_with("ablation", {("itq", 16): [0.1]})
+    assert points(difference_chart(without_the_whole, "map")) == {}
+    assert chart(without_the_whole, "map") is None
 
 
 def test_differences_from_the_whole_method():

@@ -273,6 +273,18 @@ def test_markdown_tables_parse_and_hold_the_scores():
         assert field.strip("*") == shown(values_of(outcomes[0].records, "dh", n_bits, "scores", "map"))
 
 
+def test_a_part_of_an_ablation_without_the_whole_is_shown_without_differences():
+    page, outcomes = page_of("ablation", methods=["itq", "linear"])
+    assert page.table("ablation", "mAP, percent.")
+    assert not [caption for _, caption in page.tables if "points from" in caption]
+    assert "points from" not in markdown_report(outcomes, [], {})
+    whole, _ = page_of("ablation")
+    (row,) = [row for row in whole.table("ablation", "mAP, percentage points from UDH-DNN") if row[0] == "ITQ"]
+    records = records_of("ablation")
+    ours, theirs = (np.array(values_of(records, m, 16, "scores", "map")) for m in ("itq", "udh-dnn"))
+    assert row[1].lstrip("+−") == shown(np.abs(ours - theirs))
+
+
 @pytest.fixture
 def folder(tmp_path):
     for record in records_of("check-siftsmall"):

@@ -91,9 +91,13 @@ def ablates(experiment: Experiment) -> bool:
     return sum(entry.method == own for entry in compared) > 1
 
 
-def chart(outcomes: Outcomes, measure: str) -> str:
-    """The chart that suits the experiment."""
-    return (difference_chart if ablates(outcomes.experiment) else line_chart)(outcomes, measure)
+def chart(outcomes: Outcomes, measure: str) -> str | None:
+    """The chart that suits the experiment; None if there is nothing to draw yet."""
+    if not ablates(outcomes.experiment):
+        return line_chart(outcomes, measure)
+    others = [name for name in outcomes.methods if name != outcomes.experiment.subject]
+    found = any(_differences(outcomes, name, measure) for name in others)
+    return difference_chart(outcomes, measure) if found else None
 
 
 def line_chart(outcomes: Outcomes, measure: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from urllib.parse import quote
 
+from hashlearn.experiments import grid
 from hashlearn.experiments.claims import Finding
-from hashlearn.experiments.figures import ablates
 from hashlearn.experiments.page import CLAIMS_ARE_READ, SIGNS, by_experiment, counted, reading_words, section_name
 from hashlearn.experiments.summary import Outcomes, measure_label
 from hashlearn.experiments.tables import (
@@ -55,7 +55,9 @@ def _claims(claims: Sequence[Finding]) -> list[str]:
     blocks = ["## What the paper says, and what was found"]
     blocks.append(f"{len(claims)} claims: {counted(finding.verdict for finding in claims)}. {CLAIMS_ARE_READ}")
     for experiment, findings in by_experiment(claims).items():
-        blocks.append(f"### {_safe(experiment)}: {counted(finding.verdict for finding in findings)}")
+        blocks.append(
+            f"### {_safe(grid.experiment(experiment).title)}: {counted(finding.verdict for finding in findings)}"
+        )
         blocks.append("\n".join(line for finding in findings for line in _claim(finding)))
     return blocks
 
@@ -86,9 +88,9 @@ def _experiment(name: str, outcomes: Outcomes, figures: Mapping[tuple[str, str],
     ]
     for measure in measures:
         blocks += _table(score_table(outcomes, measure))
-        if ablates(outcomes.experiment):
-            blocks += _table(difference_table(outcomes, measure))
-        elif published := published_table(outcomes, measure):
+        if differences := difference_table(outcomes, measure):
+            blocks += _table(differences)
+        if published := published_table(outcomes, measure):
             blocks += _table(published)
     blocks += _table(code_table(outcomes, length)) + _table(cost_table(outcomes, length))
     if warnings := warning_words(outcomes):

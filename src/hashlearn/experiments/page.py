@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
+from hashlearn.experiments import grid
 from hashlearn.experiments.claims import Finding, Reading
-from hashlearn.experiments.figures import ablates, chart
+from hashlearn.experiments.figures import chart
 from hashlearn.experiments.pictures import Gallery, Sheet
 from hashlearn.experiments.summary import Outcomes
 from hashlearn.experiments.tables import (
@@ -33,8 +34,8 @@ __all__ = ["CLAIMS_ARE_READ", "SIGNS", "by_experiment", "counted", "html_report"
 SIGNS = {"holds": "✓", "does not hold": "✗", "not tested": "–"}
 #: For the reader of claims.
 CLAIMS_ARE_READ = (
-    "A claim is judged by its first reading; other readings, weaker or stricter, stand beside it. Here ± is the standard "
-    "error of a difference."
+    "A claim is judged by its first reading; other readings, weaker or stricter, stand beside it. Here ± is the "
+    "standard error of a difference."
 )
 _PLURALS = {"holds": "hold", "does not hold": "do not hold", "not tested": "not tested"}
 
@@ -173,7 +174,7 @@ def _claims(claims: Sequence[Finding], sections: Sequence[tuple[str, Outcomes]])
     parts = [f"<p>{len(claims)} claims: {counted(finding.verdict for finding in claims)}. {CLAIMS_ARE_READ}</p>"]
     for experiment, findings in by_experiment(claims).items():
         tested = [(name, one.plan.title) for name, one in sections if one.experiment.name == experiment]
-        title = ", ".join(_link(name, words) for name, words in tested) or f"<code>{escape(experiment)}</code>"
+        title = ", ".join(_link(name, words) for name, words in tested) or escape(grid.experiment(experiment).title)
         found = counted(finding.verdict for finding in findings)
         parts.append(f"<h3>{title}: {found}</h3>" + "".join(map(_claim, findings)))
     return "".join(parts)
@@ -193,7 +194,7 @@ def _claim(finding: Finding) -> str:
 
 def _experiment(name: str, outcomes: Outcomes, gallery: Gallery) -> str:
     measures = measures_of(outcomes)
-    charts = "".join(f"<figure>{chart(outcomes, measure)}</figure>" for measure in measures)
+    charts = "".join(f"<figure>{drawn}</figure>" for measure in measures if (drawn := chart(outcomes, measure)))
     parts = [f"<h2>{escape(outcomes.plan.title)}</h2><p><code>{escape(outcomes.experiment.name)}</code></p>"]
     if outcomes.small:
         parts.append(_note("A small version on few vectors: it says nothing of the paper."))
@@ -207,9 +208,9 @@ def _experiment(name: str, outcomes: Outcomes, gallery: Gallery) -> str:
     parts.append("<h3>Scores</h3>" + _how_to_read(outcomes))
     for measure in measures:
         parts.append(_table(score_table(outcomes, measure)))
-        if ablates(outcomes.experiment):
-            parts.append(_table(difference_table(outcomes, measure)))
-        elif published := published_table(outcomes, measure):
+        if differences := difference_table(outcomes, measure):
+            parts.append(_table(differences))
+        if published := published_table(outcomes, measure):
             parts.append(_table(published))
     expected = _table(score_table(outcomes, "map_expected_ties"))
     parts.append(_details("mAP with ties by expectation over all their orders", expected))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,8 +81,9 @@ def _draw(outcomes: Sequence[Outcomes], folder: Path) -> dict[tuple[str, str], P
     for one in outcomes:
         name = section_name(one, outcomes)
         for measure in measures_of(one):
-            drawn[name, measure] = path = folder / f"{name}-{measure.replace('@', '').replace('_', '-')}.svg"
-            _write(path, chart(one, measure))
+            if drawing := chart(one, measure):
+                drawn[name, measure] = path = folder / f"{name}-{measure.replace('@', '').replace('_', '-')}.svg"
+                _write(path, drawing)
     return drawn
 
 
@@ -96,7 +98,7 @@ def _commands(
     """What to type for the same; an absolute path is this machine's own, and its last part is shown."""
 
     def shown(path: Path) -> str:
-        return path.name if path.is_absolute() else path.as_posix()
+        return shlex.quote(path.name if path.is_absolute() else path.as_posix())
 
     options = [f"--out {shown(out)}"]
     if markdown is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from hashlearn.datasets import DATASETS
 from hashlearn.evaluation import Protocol
+from hashlearn.experiments.figures import ablates
 from hashlearn.experiments.grid import Run, names
 from hashlearn.experiments.results import Record
 from hashlearn.experiments.summary import Cell, Outcomes, measure_label
@@ -79,7 +80,11 @@ def score_table(outcomes: Outcomes, measure: str) -> Table:
 
     def field(method: str, n_bits: int) -> Td:
         cell = cells.get((method, n_bits))
-        return Td(_NOTHING) if cell is None else Td(cell.words(), f"{cell.mean:.2f}" == best[n_bits])
+        return (
+            Td(_NOTHING)
+            if cell is None
+            else Td(cell.words(), len(outcomes.methods) > 1 and f"{cell.mean:.2f}" == best[n_bits])
+        )
 
     rows = [
         (Td(outcomes.label(method)), *(field(method, b) for b in outcomes.bits), Td(_runs(outcomes, method)))
@@ -114,9 +119,11 @@ def published_table(outcomes: Outcomes, measure: str) -> Table | None:
     return Table(f"{measure_label(measure)}, percent: ours beside the published", tuple(head), tuple(rows))
 
 
-def difference_table(outcomes: Outcomes, measure: str) -> Table:
-    """How far each method is from the subject, seed by seed."""
+def difference_table(outcomes: Outcomes, measure: str) -> Table | None:
+    """Where a method is taken apart: how far each is from the whole, seed by seed. None elsewhere, or without it."""
     subject = outcomes.experiment.subject
+    if not ablates(outcomes.experiment) or outcomes.methods == [subject] or subject not in outcomes.methods:
+        return None
 
     def field(cell: Cell | None) -> Td:
         return Td(_NOTHING if cell is None else cell.words(signed=True))
