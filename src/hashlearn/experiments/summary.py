@@ -7,10 +7,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from hashlearn.experiments.grid import Experiment, experiment, names
+from hashlearn.experiments.grid import Experiment, Run, experiment, names, quick, runs_of
 from hashlearn.experiments.results import Record
 
-__all__ = ["Cell", "Outcomes", "outcomes_of"]
+__all__ = ["Cell", "Outcomes", "measure_label", "outcomes_of"]
+
+_MEASURES = {
+    "map": "mAP",
+    "map_new": "mAP among new samples",
+    "map_expected_ties": "mAP with ties by expectation",
+}
+
+
+def measure_label(measure: str) -> str:
+    """A measure of ``scores`` as people write it: mAP, P@3."""
+    return _MEASURES.get(measure, measure.upper())
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,11 @@ class Cell:
     def error(self) -> float:
         """Standard error of the mean; 0 for a single run, of which it is not known."""
         return 0.0 if self.std is None else self.std / math.sqrt(len(self.values))
+
+    def words(self, *, signed: bool = False) -> str:
+        """Mean ± standard deviation; the mean alone of a single run."""
+        mean = f"{self.mean:{'+' if signed else ''}.2f}".replace("-", "−")
+        return mean if self.std is None else f"{mean} ± {self.std:.2f}"
 
 
 @dataclass(frozen=True)
@@ -56,6 +72,29 @@ class Outcomes:
         """Another number of the records, such as ``("training", "seconds")``, as it is."""
         values = [r[part][name] for r in self.of(method, n_bits) if r[part].get(name) is not None]
         return Cell(tuple(map(float, values))) if values else None
+
+    def difference(self, method: str, other: str, n_bits: int, measure: str) -> Cell | None:
+        """``method`` minus ``other`` in percentage points, seed by seed; of the seeds that both have."""
+        ours, theirs = (
+            {r["seed"]: 100 * r["scores"][measure] for r in self.of(name, n_bits) if measure in r["scores"]}
+            for name in (method, other)
+        )
+        values = tuple(ours[seed] - theirs[seed] for seed in ours if seed in theirs)
+        return Cell(values) if values else None
+
+    @property
+    def plan(self) -> Experiment:
+        """The experiment as it was run: the grid's, or its small version on this data set."""
+        return quick(self.experiment, self.data) if self.small else self.experiment
+
+    def planned(self) -> list[Run]:
+        """The runs that the grid asks for on this data set."""
+        return list(runs_of(self.plan, self.data))
+
+    def missing(self) -> list[Run]:
+        """Those of them that there is no result of."""
+        there = {(record["method"], record["n_bits"], record["seed"]) for record in self.records}
+        return [run for run in self.planned() if (run.entry.name, run.n_bits, run.seed) not in there]
 
     @property
     def small(self) -> bool:
@@ -89,5 +128,6 @@ def outcomes_of(records: Iterable[Record]) -> list[Outcomes]:
             if own != name:
                 continue
             known = tuple(record for record in group if record["method"] in chosen.methods)
-            found.append(Outcomes(chosen, data, known))
+            if known:
+                found.append(Outcomes(chosen, data, known))
     return found

@@ -1,0 +1,117 @@
+"""The report in short, as Markdown with its charts as files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from urllib.parse import quote
+
+from hashlearn.experiments import grid
+from hashlearn.experiments.claims import Finding
+from hashlearn.experiments.page import CLAIMS_ARE_READ, SIGNS, by_experiment, counted, reading_words, section_name
+from hashlearn.experiments.summary import Outcomes, measure_label
+from hashlearn.experiments.tables import (
+    Table,
+    code_table,
+    cost_table,
+    difference_table,
+    measures_of,
+    missing_words,
+    overview,
+    protocol_words,
+    published_table,
+    score_table,
+    warning_words,
+)
+
+__all__ = ["markdown_report"]
+
+# Of the codes and of time, this length says enough.
+_BITS = 32
+
+
+def markdown_report(
+    outcomes: Sequence[Outcomes],
+    claims: Sequence[Finding],
+    figures: Mapping[tuple[str, str], str],
+    *,
+    commands: Sequence[str] = ("hashlearn reproduce", "hashlearn report"),
+) -> str:
+    """The text. ``figures``: where each chart is, by section and measure, seen from the text's folder."""
+    blocks = [
+        "# Results",
+        "Of the experiments in the grid, all numbers by\n\n```\n" + "\n".join(commands) + "\n```",
+        _rows(("", ""), [(_safe(name), _safe(value)) for name, value in overview(outcomes)]),
+        *_claims(claims),
+    ]
+    for one in outcomes:
+        blocks += _experiment(section_name(one, outcomes), one, figures)
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _claims(claims: Sequence[Finding]) -> list[str]:
+    if not claims:
+        return []
+    blocks = ["## What the paper says, and what was found"]
+    blocks.append(f"{len(claims)} claims: {counted(finding.verdict for finding in claims)}. {CLAIMS_ARE_READ}")
+    for experiment, findings in by_experiment(claims).items():
+        blocks.append(
+            f"### {_safe(grid.experiment(experiment).title)}: {counted(finding.verdict for finding in findings)}"
+        )
+        blocks.append("\n".join(line for finding in findings for line in _claim(finding)))
+    return blocks
+
+
+def _claim(finding: Finding) -> list[str]:
+    first, *others = finding.readings
+    return [
+        f"- {SIGNS[finding.verdict]} {finding.verdict}: **{_safe(finding.words)}** {_safe(reading_words(first))}",
+        *(f"  - {SIGNS[one.verdict]} {one.verdict}: {_safe(one.name)}" for one in others),
+    ]
+
+
+def _experiment(name: str, outcomes: Outcomes, figures: Mapping[tuple[str, str], str]) -> list[str]:
+    measures = measures_of(outcomes)
+    length = [max((n_bits for n_bits in outcomes.bits if n_bits <= _BITS), default=outcomes.bits[0])]
+    blocks = [
+        f"## {_safe(outcomes.plan.title)}",
+        "A small version on few vectors: it says nothing of the paper." if outcomes.small else "",
+        _safe(" ".join(protocol_words(outcomes))),
+        _safe(missing_words(outcomes)),
+        "\n".join(
+            f"![{measure_label(measure)} by number of bits]({quote(figures[name, measure])})"
+            for measure in measures
+            if (name, measure) in figures
+        ),
+        "Mean ± standard deviation over runs; bold: the best mean of its column; in italics: what was put beside the "
+        "paper's comparison.",
+    ]
+    for measure in measures:
+        blocks += _table(score_table(outcomes, measure))
+        if differences := difference_table(outcomes, measure):
+            blocks += _table(differences)
+        if published := published_table(outcomes, measure):
+            blocks += _table(published)
+    blocks += _table(code_table(outcomes, length)) + _table(cost_table(outcomes, length))
+    if warnings := warning_words(outcomes):
+        blocks += ["Warnings:", "\n".join(f"- {_safe(words)}" for words in warnings)]
+    return blocks
+
+
+def _table(table: Table) -> list[str]:
+    rows = []
+    for i, (name, *fields) in enumerate(table.rows):
+        beside = table.variants is not None and i >= table.variants
+        label = f"*{_safe(name.text)}*" if beside else _safe(name.text)
+        rows.append((label, *(f"**{_safe(td.text)}**" if td.best else _safe(td.text) for td in fields)))
+    return [f"{_safe(table.caption)}:", _rows(table.head, rows)]
+
+
+def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [[*map(_safe, head)], ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _safe(words: str) -> str:
+    """Words that mean themselves in Markdown, in a table too."""
+    return escape(words, quote=False).replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")

@@ -1,0 +1,111 @@
+"""The report of a folder of results: a page, and in short a Markdown file with charts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hashlearn.experiments.claims import claims_of
+from hashlearn.experiments.figures import ablates, chart
+from hashlearn.experiments.markdown import markdown_report
+from hashlearn.experiments.page import html_report, section_name
+from hashlearn.experiments.pictures import gallery_of
+from hashlearn.experiments.results import Results
+from hashlearn.experiments.summary import Outcomes, outcomes_of
+from hashlearn.experiments.tables import measures_of
+from hashlearn.storage import atomic_path
+
+__all__ = ["Report", "html_report", "markdown_report", "write_report"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written, and of how many runs; ``n_missing``: the runs of the same experiments without a result."""
+
+    out: Path
+    markdown: Path | None
+    figures: tuple[Path, ...]
+    n_runs: int
+    n_missing: int
+
+
+def write_report(
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    markdown: str | os.PathLike[str] | None = None,
+    figures: str | os.PathLike[str] | None = None,
+    images: bool = True,
+) -> Report:
+    """Write the page ``out`` of the results in ``folder``.
+
+    Args:
+        folder: Where `hashlearn reproduce` kept its results.
+        out: The HTML page.
+        markdown: The same in short, as Markdown; None: not written.
+        figures: The folder of the charts as SVG files; None: ``figures`` beside ``markdown``, if there is one.
+        images: Whether to show examples of what was found, for which the images are loaded.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        ValueError: It holds no results of the grid's experiments.
+    """
+    folder, out = Path(folder), Path(out)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder} of results; `hashlearn reproduce` makes one.")
+    outcomes = outcomes_of(Results(folder).all())
+    if not outcomes:
+        raise ValueError(f"{folder} holds no results of the experiments; `hashlearn reproduce` makes them.")
+    claims = claims_of(outcomes)
+    text = None if markdown is None else Path(markdown)
+    drawings = Path(figures) if figures is not None else text.parent / "figures" if text is not None else None
+    commands = _commands(
+        folder, out, text, drawings if figures is not None else None, images, all(one.small for one in outcomes)
+    )
+    galleries = {
+        section_name(one, outcomes): gallery_of(one) for one in outcomes if images and not ablates(one.experiment)
+    }
+    drawn = {} if drawings is None else _draw(outcomes, drawings)
+    if text is not None:
+        links = {key: Path(os.path.relpath(path, text.parent)).as_posix() for key, path in drawn.items()}
+        _write(text, markdown_report(outcomes, claims, links, commands=commands))
+    _write(out, html_report(outcomes, claims, galleries=galleries, commands=commands))
+    n_missing = sum(len(one.missing()) for one in outcomes)
+    return Report(out, text, tuple(drawn.values()), sum(len(one.records) for one in outcomes), n_missing)
+
+
+def _draw(outcomes: Sequence[Outcomes], folder: Path) -> dict[tuple[str, str], Path]:
+    drawn = {}
+    for one in outcomes:
+        name = section_name(one, outcomes)
+        for measure in measures_of(one):
+            if drawing := chart(one, measure):
+                drawn[name, measure] = path = folder / f"{name}-{measure.replace('@', '').replace('_', '-')}.svg"
+                _write(path, drawing)
+    return drawn
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _commands(
+    folder: Path, out: Path, markdown: Path | None, figures: Path | None, images: bool, quick: bool
+) -> tuple[str, str]:
+    """What to type for the same; an absolute path is this machine's own, and its last part is shown."""
+
+    def shown(path: Path) -> str:
+        return shlex.quote(path.name if path.is_absolute() else path.as_posix())
+
+    options = [f"--out {shown(out)}"]
+    if markdown is not None:
+        options.append(f"--markdown {shown(markdown)}")
+    if figures is not None:
+        options.append(f"--figures {shown(figures)}")
+    if not images:
+        options.append("--no-images")
+    small = " --quick" if quick else ""
+    return f"hashlearn reproduce{small} --out {shown(folder)}", f"hashlearn report {shown(folder)} {' '.join(options)}"

@@ -1,0 +1,333 @@
+"""Results as tables and sentences: what a page and a Markdown file both show, before either's marks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from hashlearn.datasets import DATASETS
+from hashlearn.evaluation import Protocol
+from hashlearn.experiments.figures import ablates
+from hashlearn.experiments.grid import Run, names
+from hashlearn.experiments.results import Record
+from hashlearn.experiments.summary import Cell, Outcomes, measure_label
+
+__all__ = [
+    "Table",
+    "Td",
+    "code_table",
+    "cost_table",
+    "difference_table",
+    "measures_of",
+    "missing_words",
+    "overview",
+    "parameter_words",
+    "protocol_words",
+    "published_table",
+    "score_table",
+    "warning_words",
+]
+
+_NOTHING = "–"
+_LIBRARIES = {
+    "python": "Python",
+    "numpy": "NumPy",
+    "scipy": "SciPy",
+    "scikit-learn": "scikit-learn",
+    "faiss-cpu": "FAISS",
+}
+
+
+@dataclass(frozen=True)
+class Td:
+    """One field: its text, and whether it is the best of its column."""
+
+    text: str
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Fields under heads; the first of each row is its name. ``variants``: where the rows beside the paper's begin."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Td, ...], ...]
+    variants: int | None = None
+
+
+def measures_of(outcomes: Outcomes) -> list[str]:
+    """The grid's measures, and mAP among new samples where that is known."""
+    known = {name for record in outcomes.records for name in record["scores"]}
+    return [name for name in (*outcomes.experiment.measures, "map_new") if name in known]
+
+
+def score_table(outcomes: Outcomes, measure: str) -> Table:
+    """Mean ± standard deviation of each method at each length."""
+    cells = {
+        (method, n_bits): cell
+        for method in outcomes.methods
+        for n_bits in outcomes.bits
+        if (cell := outcomes.cell(method, n_bits, measure)) is not None
+    }
+    best = {
+        n_bits: max((f"{cell.mean:.2f}" for (_, b), cell in cells.items() if b == n_bits), key=float, default="")
+        for n_bits in outcomes.bits
+    }
+
+    def field(method: str, n_bits: int) -> Td:
+        cell = cells.get((method, n_bits))
+        return (
+            Td(_NOTHING)
+            if cell is None
+            else Td(cell.words(), len(outcomes.methods) > 1 and f"{cell.mean:.2f}" == best[n_bits])
+        )
+
+    rows = [
+        (Td(outcomes.label(method)), *(field(method, b) for b in outcomes.bits), Td(_runs(outcomes, method)))
+        for method in outcomes.methods
+    ]
+    head = ("method", *(f"{n_bits} bits" for n_bits in outcomes.bits), "runs")
+    return Table(f"{measure_label(measure)}, percent", head, tuple(rows), _first_variant(outcomes))
+
+
+def published_table(outcomes: Outcomes, measure: str) -> Table | None:
+    """Ours beside what was published; None if nothing was, or nothing of it was run."""
+    published = {
+        method: values
+        for method in outcomes.methods
+        if (values := outcomes.experiment.published.get(method, {}).get(measure))
+    }
+    bits = [n_bits for n_bits in outcomes.bits if any(n_bits in values for values in published.values())]
+    if not bits or outcomes.small:
+        return None
+    rows = []
+    for method, values in published.items():
+        row = [Td(outcomes.label(method))]
+        for n_bits in bits:
+            cell, theirs = outcomes.cell(method, n_bits, measure), values.get(n_bits)
+            row.append(Td(_NOTHING if cell is None else cell.words()))
+            row.append(Td(_NOTHING if theirs is None else f"{theirs:.2f}"))
+            row.append(Td(_NOTHING if cell is None or theirs is None else _signed(cell.mean - theirs)))
+        rows.append(tuple(row))
+    head = ["method"]
+    for n_bits in bits:
+        head += [f"{n_bits} bits, ours", "published", "difference"]
+    return Table(f"{measure_label(measure)}, percent: ours beside the published", tuple(head), tuple(rows))
+
+
+def difference_table(outcomes: Outcomes, measure: str) -> Table | None:
+    """Where a method is taken apart: how far each is from the whole, seed by seed. None elsewhere, or without it."""
+    subject = outcomes.experiment.subject
+    if not ablates(outcomes.experiment) or outcomes.methods == [subject] or subject not in outcomes.methods:
+        return None
+
+    def field(cell: Cell | None) -> Td:
+        return Td(_NOTHING if cell is None else cell.words(signed=True))
+
+    rows = [
+        (Td(outcomes.label(name)), *(field(outcomes.difference(name, subject, b, measure)) for b in outcomes.bits))
+        for name in outcomes.methods
+        if name != subject
+    ]
+    caption = f"{measure_label(measure)}, percentage points from {outcomes.label(subject)}, mean over seeds"
+    return Table(caption, ("method", *(f"{n_bits} bits" for n_bits in outcomes.bits)), tuple(rows))
+
+
+def code_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
+    """What the codes look like, mean over seeds; of all lengths, or of ``bits``."""
+    columns = {
+        "imbalance": ("imbalance", "{:.3f}"),
+        "correlation": ("correlation", "{:.3f}"),
+        "utilisation": ("utilisation, %", "{:.1f}"),
+        "entropy": ("entropy, bits", "{:.2f}"),
+    }
+    empty = sorted({name for record in outcomes.records for name in record["scores"] if name.startswith("empty@")})
+    head = ("method", "bits", *(words for words, _ in columns.values()))
+    rows = []
+    for method, n_bits in _pairs(outcomes, bits):
+        row = [Td(outcomes.label(method)), Td(str(n_bits))]
+        for name, (_, form) in columns.items():
+            cell = outcomes.number(method, n_bits, "codes", name)
+            factor = 100 if name == "utilisation" else 1
+            row.append(Td(_NOTHING if cell is None else form.format(factor * cell.mean)))
+        for name in empty:
+            cell = outcomes.cell(method, n_bits, name)
+            row.append(Td(_NOTHING if cell is None else f"{cell.mean:.1f}"))
+        rows.append(tuple(row))
+    caption = (
+        "The codes of the database, mean over runs. Imbalance: mean |mean of a bit|, bits as ±1. Correlation: mean "
+        "|correlation of two bits|. Utilisation: distinct codes of the most there could be. Empty: queries without "
+        "any item within the radius"
+    )
+    return Table(caption, (*head, *(f"empty at {name.removeprefix('empty@')}, %" for name in empty)), tuple(rows))
+
+
+def cost_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
+    """What the runs took; of all lengths, or of ``bits``."""
+    rows = []
+    for method, n_bits in _pairs(outcomes, bits):
+        seconds, cpu, peak = (
+            outcomes.number(method, n_bits, "training", name) for name in ("seconds", "cpu_seconds", "peak_bytes")
+        )
+        encoding = [record["encoding_microseconds"] for record in outcomes.of(method, n_bits)]
+        fields = (
+            _NOTHING if seconds is None else _amount(min(seconds.values)),
+            _NOTHING if seconds is None else _amount(seconds.mean),
+            _NOTHING if cpu is None else _amount(cpu.mean),
+            _NOTHING if peak is None else f"{max(peak.values) / 1e6:,.0f}",
+            _amount(min(encoding)),
+        )
+        rows.append((Td(outcomes.label(method)), Td(str(n_bits)), *map(Td, fields)))
+    head = (
+        "method",
+        "bits",
+        "training, s (least)",
+        "mean",
+        "CPU, s (mean)",
+        "peak memory, MB",
+        "encoding, µs a vector",
+    )
+    return Table("Time and memory. Peak: of the whole process, the data with it. Encoding: a vector", head, tuple(rows))
+
+
+def warning_words(outcomes: Outcomes) -> list[str]:
+    """Each warning of a method, such as that it did not converge, and in how many of its runs at each length."""
+    found: Counter[tuple[str, int, str]] = Counter()
+    for record in outcomes.records:
+        for warning in record["training"].get("warnings", ()):
+            found[record["method"], record["n_bits"], warning] += 1
+    return [
+        f"{outcomes.label(method)}, {n_bits} bits, {count} of {len(outcomes.of(method, n_bits))} runs: {warning}"
+        for (method, n_bits, warning), count in sorted(
+            found.items(), key=lambda item: (outcomes.methods.index(item[0][0]), item[0][1:])
+        )
+    ]
+
+
+def protocol_words(outcomes: Outcomes) -> list[str]:
+    """The data, the truth, how a ranking is judged, and how often: a sentence each."""
+    record = outcomes.records[0]
+    data = record["data"]
+    (n_train, n_features), (n_database, _), (n_queries, _) = data["train"], data["database"], data["queries"]
+    chosen = outcomes.plan
+    described = DATASETS[outcomes.data].description if outcomes.data in DATASETS else outcomes.data
+    sentences = [
+        f"Data: {outcomes.data} ({described}); {n_train:,} vectors of {n_features} dimensions to learn from, "
+        f"{n_database:,} to search in, {n_queries:,} queries.",
+        f"Truth: {record['truth']}.",
+    ]
+    rules = {r["method"]: Protocol(**r["setting"]["protocol"]) for r in outcomes.records}
+    sentences.append(f"{replace(rules[record['method']], distance='hamming')}.")
+    if others := [outcomes.label(name) for name in outcomes.methods if rules[name].distance == "spherical"]:
+        sentences.append(f"{', '.join(others)}: mAP by spherical Hamming distance, precision by Hamming distance.")
+    splits = DATASETS[outcomes.data].takes_split if outcomes.data in DATASETS else False
+    times = f"{chosen.seeds} {'random splits' if splits else 'seeds'}" if chosen.seeds > 1 else "one seed"
+    fewer = [outcomes.label(name) for name in chosen.fewer if name in outcomes.methods]
+    sentences.append(
+        f"Runs: {times}"
+        + ("" if splits or chosen.seeds == 1 else "; a method that draws nothing runs once")
+        + (f"; fewer, for their time: {', '.join(fewer)}" if fewer else "")
+        + "."
+    )
+    return sentences
+
+
+def parameter_words(outcomes: Outcomes) -> list[str]:
+    """The parameters of each method that are not its defaults."""
+    return [
+        f"{entry.label}: {entry.method}, " + ", ".join(f"{name} = {value}" for name, value in entry.parameters.items())
+        for entry in outcomes.plan.entries
+        if entry.parameters and entry.name in outcomes.methods
+    ]
+
+
+def missing_words(outcomes: Outcomes) -> str:
+    """Which of the grid's runs have no result; nothing if all have."""
+    missing = outcomes.missing()
+    if not missing:
+        return ""
+    seeds: dict[tuple[str, int], list[str]] = {}
+    for run in missing:
+        seeds.setdefault((run.entry.label, run.n_bits), []).append(str(run.seed))
+    lengths: dict[tuple[str, str], list[str]] = {}
+    for (label, n_bits), numbers in seeds.items():
+        which = f"seed{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+        lengths.setdefault((label, which), []).append(str(n_bits))
+    named = "; ".join(f"{label} at {', '.join(bits)} bits ({which})" for (label, which), bits in lengths.items())
+    return f"{len(missing)} of {len(outcomes.planned())} runs are not there yet. {named}."
+
+
+def overview(outcomes: Sequence[Outcomes]) -> list[tuple[str, str]]:
+    """What was run, where, and how long it took, as names and values."""
+    records = [record for one in outcomes for record in one.records]
+    # The same run may serve two experiments: its time counts once.
+    own: list[Record] = list({record["key"]: record for record in records}.values())
+    machines = [record["machine"] for record in own]
+    planned, missing = (sum(len(runs) for runs in counted) for counted in _counted(outcomes))
+    absent = [name for name in names() if name not in {one.experiment.name for one in outcomes}]
+    shared = f", of which {len(records) - len(own)} serve a second experiment" if len(own) < len(records) else ""
+    training = sum(record["training"]["seconds"] for record in own)
+    total = sum((_time(record["finished"]) - _time(record["started"])).total_seconds() for record in own)
+    return [
+        ("Runs", f"{len(records):,} of {len({one.experiment.name for one in outcomes})} experiments{shared}"),
+        ("Not there yet", f"{missing:,} of these experiments' {planned:,} runs" if missing else "none"),
+        *([("Experiments without any result", ", ".join(absent))] if absent else []),
+        ("Training", f"{_duration(training)} in all"),
+        ("With data, encoding and judging", f"{_duration(total)} in all, run after run"),
+        ("Made", " to ".join(dict.fromkeys(pick(r["finished"] for r in own)[:10] for pick in (min, max)))),
+        ("Machine", "; ".join(_each(f"{m['processor']}, {m['cores']} cores" for m in machines))),
+        ("Version", ", ".join(_each(f"hashlearn {m['hashlearn']}" for m in machines))),
+        ("With", "; ".join(_each(_libraries(m) for m in machines))),
+    ]
+
+
+def _counted(outcomes: Sequence[Outcomes]) -> tuple[list[list[Run]], list[list[Run]]]:
+    return [one.planned() for one in outcomes], [one.missing() for one in outcomes]
+
+
+def _libraries(machine: dict[str, Any]) -> str:
+    return ", ".join(f"{label} {machine[name]}" for name, label in _LIBRARIES.items() if name in machine)
+
+
+def _each(words: Iterable[str]) -> list[str]:
+    return sorted(set(words))
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _amount(value: float) -> str:
+    """Three digits or more."""
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
+
+
+def _pairs(outcomes: Outcomes, bits: Sequence[int] | None) -> list[tuple[str, int]]:
+    lengths = outcomes.bits if bits is None else bits
+    return [(method, b) for method in outcomes.methods for b in lengths if outcomes.of(method, b)]
+
+
+def _runs(outcomes: Outcomes, method: str) -> str:
+    """How many, and at each length if they differ."""
+    counts = [len(outcomes.of(method, n_bits)) for n_bits in outcomes.bits]
+    return str(counts[0]) if len(set(counts)) == 1 else " / ".join(map(str, counts))
+
+
+def _first_variant(outcomes: Outcomes) -> int | None:
+    rows = [i for i, method in enumerate(outcomes.methods) if method in outcomes.experiment.variants]
+    return rows[0] if rows else None

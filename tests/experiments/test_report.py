@@ -1,0 +1,377 @@
+"""The report: well-formed, self-contained, and its numbers are the records'."""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from made_records import record_of, records_of
+
+from hashlearn.experiments import pictures
+from hashlearn.experiments.claims import Finding, Reading, claims_of
+from hashlearn.experiments.grid import experiment, quick, runs_of
+from hashlearn.experiments.report import html_report, markdown_report, write_report
+from hashlearn.experiments.summary import outcomes_of
+
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+FINDINGS = [
+    Finding("Table 9", "It is <best>.", "fig-mnist", (Reading("as it stands", "does not hold", "1.23 against 4.56"),)),
+    Finding(
+        "Section 2",
+        "It is fair.",
+        "fig-mnist",
+        (Reading("as published", "holds", "7.89"), Reading("strictly", "not tested", "not run")),
+    ),
+]
+
+
+class Page(HTMLParser):
+    """Checks the nesting; gathers tables by section and caption, texts, attributes."""
+
+    def __init__(self, html):
+        super().__init__(convert_charrefs=True)
+        self.stack, self.tables, self.attributes, self.words = [], {}, [], ""
+        self.section = self.caption = None
+        self.feed(html)
+        self.close()
+        assert self.stack == []
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.attributes += [(tag, name, value) for name, value in attrs.items()]
+        if tag == "section":
+            self.section = attrs["id"]
+        elif tag == "figcaption":
+            self.caption = ""
+        elif tag == "table":
+            self.rows = self.tables.setdefault((self.section, self.caption), [])
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag, attrs):  # SVG's own
+        self.attributes += [(tag, name, value) for name, value in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.stack, f"</{tag}> closes nothing"
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data):
+        if self.stack and self.stack[-1] in ("style", "title", "desc"):
+            return
+        self.words += data
+        if "figcaption" in self.stack:
+            self.caption += data
+        elif "td" in self.stack or "th" in self.stack:
+            self.rows[-1][-1] += data
+
+    def table(self, section, start):
+        (found,) = [
+            rows for (own, caption), rows in self.tables.items() if own == section and caption.startswith(start)
+        ]
+        return found
+
+
+def page_of(*names, claims=(), **options):
+    outcomes = outcomes_of(record for name in names for record in records_of(name, **options))
+    return Page(html_report(outcomes, claims)), outcomes
+
+
+def shown(values):
+    """Mean ± standard deviation as the report writes them, by NumPy."""
+    values = 100 * np.array(values)
+    return f"{values.mean():.2f}" + (f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else "")
+
+
+def values_of(records, method, n_bits, *path):
+    found = [r for r in records if (r["method"], r["n_bits"]) == (method, n_bits)]
+    for key in path:
+        found = [r[key] for r in found]
+    return found
+
+
+def test_the_page_is_well_formed_and_needs_nothing_else():
+    outcomes = outcomes_of(records_of("fig-cifar10") + records_of("ablation"))
+    html = html_report(outcomes, FINDINGS)
+    page = Page(html)
+    assert html.startswith("<!DOCTYPE html>")
+    assert "<script" not in html
+    assert "@import" not in html
+    assert "url(" not in html
+    outside = re.compile(r"^\s*(https?:)?//")
+    assert not [a for a in page.attributes if a[1] not in ("xmlns",) and outside.match(a[2] or "")]
+    ids = [value for _, name, value in page.attributes if name == "id"]
+    links = [value for tag, name, value in page.attributes if (tag, name) == ("a", "href")]
+    assert len(ids) == len(set(ids))
+    assert {"#claims", "#fig-cifar10", "#ablation"} <= set(links)
+    assert {link.removeprefix("#") for link in links} <= set(ids)
+    assert ("meta", "name", "viewport") in page.attributes
+
+
+@pytest.mark.parametrize("name", ["fig-mnist", "fig-mnist-sup", "table-dh"])
+def test_scores_are_the_records(name):
+    page, (outcomes,) = page_of(name)
+    chosen = experiment(name)
+    measures = {**{m: m.upper().replace("MAP", "mAP") for m in chosen.measures}}
+    if chosen.setting.truth == "labels":
+        measures["map_new"] = "mAP among new samples"
+    for measure, label in measures.items():
+        head, *rows = page.table(name, f"{label}, percent.")
+        assert head == ["method", *(f"{b} bits" for b in chosen.bits), "runs"]
+        assert [row[0] for row in rows] == [entry.label for entry in chosen.entries]
+        for method, row in zip(chosen.methods, rows, strict=True):
+            values = [values_of(outcomes.records, method, b, "scores", measure) for b in chosen.bits]
+            assert row[1:-1] == [shown(v) for v in values]
+            counts = [str(len(v)) for v in values]
+            assert row[-1] == (counts[0] if len(set(counts)) == 1 else " / ".join(counts))
+
+
+def test_the_best_of_a_column_is_marked():
+    outcomes = outcomes_of(records_of("fig-mnist"))
+    html = html_report(outcomes, [])
+    table = re.search(r"<figcaption>mAP, percent\..*?</table>", html, re.DOTALL).group()
+    best = []
+    for n_bits in experiment("fig-mnist").bits:
+        means = {m: np.mean(values_of(outcomes[0].records, m, n_bits, "scores", "map")) for m in outcomes[0].methods}
+        best.append(shown(values_of(outcomes[0].records, max(means, key=means.get), n_bits, "scores", "map")))
+    assert sorted(re.findall(r"<b>(.*?)</b>", table)) == sorted(best)
+
+
+def test_ours_stand_beside_the_published():
+    page, (outcomes,) = page_of("table-dh")
+    head, *rows = page.table("table-dh", "mAP, percent: ours")
+    assert head[1:4] == ["16 bits, ours", "published", "difference"]
+    (row,) = [row for row in rows if row[0] == "UDH-DNN"]
+    ours = 100 * np.mean(values_of(outcomes.records, "udh-dnn", 16, "scores", "map"))
+    assert row[2] == "16.83"
+    assert row[3] == f"{ours - 16.83:+.2f}".replace("-", "−")
+    assert "UDH-DNN, unscaled" not in [row[0] for row in rows]  # of which nothing was published
+
+
+def test_codes_time_and_memory_are_the_records():
+    page, (outcomes,) = page_of("check-siftsmall")
+    records = outcomes.records
+    _, *codes = page.table("check-siftsmall", "The codes")
+    _, *costs = page.table("check-siftsmall", "Time and memory")
+    pairs = [(m, b) for m in ("lsh", "itq", "udh-dnn-from-itq") for b in (16, 32, 64)]
+    assert len(codes) == len(costs) == len(pairs)
+    for (method, b), code, cost in zip(pairs, codes, costs, strict=True):
+        assert code[1] == cost[1] == str(b)
+        for column, (name, digits, factor) in enumerate(
+            [("imbalance", 3, 1), ("correlation", 3, 1), ("utilisation", 1, 100), ("entropy", 2, 1)], start=2
+        ):
+            assert code[column] == f"{factor * np.mean(values_of(records, method, b, 'codes', name)):.{digits}f}"
+        assert code[6] == f"{100 * np.mean(values_of(records, method, b, 'scores', 'empty@3')):.1f}"
+        seconds = values_of(records, method, b, "training", "seconds")
+        assert float(cost[2]) == pytest.approx(min(seconds), rel=0.01)
+        assert float(cost[3]) == pytest.approx(np.mean(seconds), rel=0.01)
+        cpu = np.mean(values_of(records, method, b, "training", "cpu_seconds"))
+        assert float(cost[4]) == pytest.approx(cpu, rel=0.01)
+        assert cost[5] == f"{max(values_of(records, method, b, 'training', 'peak_bytes')) / 1e6:,.0f}"
+        assert float(cost[6]) == pytest.approx(min(values_of(records, method, b, "encoding_microseconds")), abs=0.06)
+
+
+def test_warnings_are_counted():
+    records = records_of("check-siftsmall")
+    for record in records:
+        if (record["method"], record["n_bits"]) == ("itq", 32) and record["seed"] > 0:
+            record["training"]["warnings"] = ["did not converge <yet>"]
+    page = Page(html_report(outcomes_of(records), []))
+    assert "ITQ, 32 bits, 2 of 3 runs: did not converge <yet>" in page.words
+    assert "Warnings: none." in Page(html_report(outcomes_of(records_of("check-siftsmall")), [])).words
+
+
+def test_missing_runs_are_named():
+    records = [r for r in records_of("fig-mnist") if (r["method"], r["n_bits"]) != ("itq", 64) or r["seed"] == 1]
+    outcomes = outcomes_of(records)
+    words = Page(html_report(outcomes, [])).words
+    n = len(list(runs_of(experiment("fig-mnist"), "mnist")))
+    assert f"2 of {n} runs are not there yet." in words
+    assert "ITQ at 64 bits (seeds 0, 2)." in words
+    assert "Experiments without any result" in words
+    assert "fig-sift, table-dh" in words
+    assert "not there yet." not in page_of("fig-mnist")[0].words
+    assert "ITQ at 64 bits (seeds 0, 2)." in markdown_report(outcomes, [], {})
+
+
+def test_the_summary_counts_a_run_that_serves_two_experiments_once():
+    once = records_of("fig-mnist", methods=["sh"])  # four runs of 90 s
+    copies = [{**record, "experiment": "fig-mnist-sup", "method": "itq"} for record in once[:1]]
+    words = Page(html_report(outcomes_of(once + copies), [])).words
+    assert "5 of 2 experiments, of which 1 serve a second experiment" in words
+    assert "6 min in all, run after run" in words
+    total = sum(record["training"]["seconds"] for record in once)
+    assert f"{round(total / 60)} min in all" in words
+    assert "a processor, 2 cores" in words
+    assert "hashlearn 0.1.0" in words
+
+
+def test_claims_have_their_verdicts_in_words():
+    page, _ = page_of("fig-mnist", methods=["lsh"], claims=FINDINGS)
+    assert "2 claims: 1 holds, 1 does not hold." in page.words
+    assert "✗ does not hold It is <best>." in page.words
+    assert "as it stands: 1.23 against 4.56" in page.words
+    assert "– not tested strictly: not run" in page.words
+
+
+def test_the_real_claims_are_all_shown():
+    outcomes = outcomes_of(records_of("fig-mnist"))
+    claims = claims_of(outcomes)
+    page, text = Page(html_report(outcomes, claims)), markdown_report(outcomes, claims, {})
+    assert len(claims) > 10
+    for finding in claims:
+        assert finding.words in page.words
+        assert finding.readings[0].numbers in page.words
+        assert finding.words in text
+
+
+def odd_outcomes():
+    (outcomes,) = outcomes_of(records_of("check-siftsmall"))
+    entries = tuple(replace(entry, label=f"<i>{entry.name}|&") for entry in outcomes.experiment.entries)
+    return [replace(outcomes, experiment=replace(outcomes.experiment, title="<h9>", entries=entries))]
+
+
+def test_labels_are_escaped():
+    html = html_report(odd_outcomes(), [])
+    assert "<i>" not in html
+    assert "<h9>" not in html
+    page = Page(html)
+    assert page.table("check-siftsmall", "mAP, percent.")[1][0] == "<i>lsh|&"
+    text = markdown_report(odd_outcomes(), [], {})
+    assert "<i>" not in text
+    assert r"&lt;i&gt;lsh\|&amp;" in text
+
+
+def test_a_small_version_says_so():
+    small = quick(experiment("fig-mnist"), "digits")
+    outcomes = outcomes_of(record_of(run) for run in runs_of(small, "digits"))
+    assert "say nothing of the paper" in Page(html_report(outcomes, [])).words
+    assert "says nothing of the paper" in markdown_report(outcomes, [], {})
+    assert "nothing of the paper" not in page_of("fig-mnist")[0].words
+
+
+def test_markdown_tables_parse_and_hold_the_scores():
+    outcomes = outcomes_of(records_of("table-dh") + records_of("ablation"))
+    text = markdown_report(outcomes, FINDINGS, {})
+    blocks = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
+    assert len(blocks) > 10
+    for head, rule, *rows in blocks:
+        n_columns = head.count("|") - 1
+        assert re.fullmatch(r"\|( --- \|)+", rule)
+        assert rule.count("|") - 1 == n_columns
+        assert rows
+        for row in rows:
+            assert len(re.findall(r"(?<!\\)\|", row)) - 1 == n_columns
+    scores = next(block for block in blocks if block[0] == "| method | 16 bits | 32 bits | 64 bits | runs |")
+    (row,) = [line for line in scores if line.startswith("| DH |")]
+    for field, n_bits in zip(row.split(" | ")[1:-1], (16, 32, 64), strict=True):
+        assert field.strip("*") == shown(values_of(outcomes[0].records, "dh", n_bits, "scores", "map"))
+
+
+def test_a_part_of_an_ablation_without_the_whole_is_shown_without_differences():
+    page, outcomes = page_of("ablation", methods=["itq", "linear"])
+    assert page.table("ablation", "mAP, percent.")
+    assert not [caption for _, caption in page.tables if "points from" in caption]
+    assert "points from" not in markdown_report(outcomes, [], {})
+    whole, _ = page_of("ablation")
+    (row,) = [row for row in whole.table("ablation", "mAP, percentage points from UDH-DNN") if row[0] == "ITQ"]
+    records = records_of("ablation")
+    ours, theirs = (np.array(values_of(records, m, 16, "scores", "map")) for m in ("itq", "udh-dnn"))
+    assert row[1].lstrip("+−") == shown(np.abs(ours - theirs))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for record in records_of("check-siftsmall"):
+        path = tmp_path / "results" / "check-siftsmall" / f"{record['key']}-{record['seed']}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(record))
+    return tmp_path / "results"
+
+
+def test_files_are_written_and_linked(folder, tmp_path):
+    report = write_report(folder, tmp_path / "report.html", tmp_path / "docs" / "RESULTS.md", tmp_path / "pic tures")
+    assert (report.n_runs, report.n_missing) == (27, 0)
+    text = (tmp_path / "docs" / "RESULTS.md").read_text()
+    links = re.findall(r"!\[[^]]*\]\((.*?)\)", text)
+    assert len(links) == len(report.figures) == 3
+    for link in links:
+        assert (tmp_path / "docs" / link.replace("%20", " ")).read_text().startswith("<svg")
+    page = Page((tmp_path / "report.html").read_text())
+    assert "hashlearn reproduce --out results" in page.words
+    assert "hashlearn report results --out report.html --markdown RESULTS.md" in page.words
+    for written in (text, (tmp_path / "report.html").read_text()):
+        assert str(tmp_path) not in written
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["docs", "pic tures", "report.html", "results"]
+
+
+def test_figures_lie_beside_the_markdown_unless_told(folder, tmp_path):
+    report = write_report(folder, tmp_path / "report.html", tmp_path / "RESULTS.md", images=False)
+    assert {path.parent for path in report.figures} == {tmp_path / "figures"}
+    assert "(figures/check-siftsmall-p3.svg)" in (tmp_path / "RESULTS.md").read_text()
+
+
+def test_a_folder_without_results_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere.*hashlearn reproduce"):
+        write_report(tmp_path / "nowhere", tmp_path / "report.html")
+    with pytest.raises(ValueError, match=r"no results.*hashlearn reproduce"):
+        write_report(tmp_path, tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def digits_outcomes():
+    small = quick(experiment("fig-mnist"), "digits")
+    (outcomes,) = outcomes_of(record_of(run) for run in runs_of(small, "digits"))
+    return outcomes
+
+
+def test_examples_are_shown_with_their_classes(monkeypatch):
+    from io import BytesIO
+
+    from PIL import Image
+
+    blank = np.zeros((6, 24, 24), dtype=np.uint8)
+    asked, found = np.array([7, 0, 0, 8, 0, 0]), np.array([8, 7, 7, 1, 8, 2])
+    monkeypatch.setitem(pictures._SOURCES, "digits", lambda: (blank, asked, blank, found))
+    gallery = pictures.gallery_of(digits_outcomes())
+    assert [sheet.label for sheet in gallery.sheets] == ["UDH-DNN", "ITQ", "LSH"]
+    # Queries 0 and 3 are a 7 and an 8; found are items 1, 2, 5 (7, 7, 2) and 4, 0, 2 (8, 8, 7).
+    assert gallery.sheets[0].words == "UDH-DNN, 16 bits: 4 of the 6 items found are of their query's class"
+    image = Image.open(BytesIO(gallery.sheets[0].png)).convert("RGBA")
+    assert image.size == (gallery.sheets[0].width, gallery.sheets[0].height) == (126, 58)
+    frames = [[image.getpixel((38 + 30 * column, 30 * row)) for column in range(3)] for row in range(2)]
+    same, other = (36, 110, 214, 255), (224, 108, 0, 255)
+    assert frames == [[same, same, other], [same, same, other]]
+    assert image.getpixel((32, 5))[3] == 0  # between the query and what was found
+    html = html_report([digits_outcomes()], [], galleries={"fig-mnist": gallery})
+    page = Page(html)
+    alts = [value for tag, name, value in page.attributes if (tag, name) == ("img", "alt")]
+    assert len(alts) == 3
+    assert all("query images" in alt for alt in alts)
+    sources = [value for tag, name, value in page.attributes if (tag, name) == ("img", "src")]
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+
+
+def test_bundled_digits_have_pictures():
+    (sheet, *_) = pictures.gallery_of(digits_outcomes()).sheets
+    assert len(sheet.png) > 500
+
+
+def test_images_that_can_not_be_had_are_left_out_with_a_word(monkeypatch, caplog):
+    from hashlearn.errors import DatasetError
+
+    def none():
+        raise DatasetError("nothing in /a/folder")
+
+    monkeypatch.setitem(pictures._SOURCES, "digits", none)
+    outcomes = digits_outcomes()
+    gallery = pictures.gallery_of(outcomes)
+    html = html_report([outcomes], [], galleries={"fig-mnist": gallery})
+    assert "the images of digits could not be had" in Page(html).words
+    assert "/a/folder" not in html
+    assert "/a/folder" in caplog.text
