@@ -44,6 +44,7 @@ data_app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.command()(cli_experiments.reproduce)
+app.command()(cli_experiments.report)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text.")]
 Source = Annotated[

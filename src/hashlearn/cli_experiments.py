@@ -169,3 +169,43 @@ def _tell(outcome: Outcome, progress: Progress, folder: Path, as_json: bool) -> 
         print(f"hashlearn: {failure.what} failed: {failure.error}", file=sys.stderr)
         if failure.details and os.environ.get("HASHLEARN_DEBUG"):
             print(failure.details, file=sys.stderr)
+
+
+def report(
+    results: Annotated[Path, typer.Argument(metavar="[RESULTS]", help="Folder of the results.")] = Path("results"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    markdown: Annotated[Path | None, typer.Option(help="Write the same in short as Markdown, too.")] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder of the charts, SVG; figures beside the Markdown unless given.")
+    ] = None,
+    images: Annotated[bool, typer.Option(help="Show what was found as images, which are loaded for it.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Turn results into one page: tables, charts, and the paper's claims one by one, with the numbers.
+
+    The page needs nothing else, neither a network nor the results.
+
+    Example: hashlearn report results --out report.html
+    """
+    from hashlearn.experiments.report import write_report
+    from hashlearn.storage import check_target
+
+    for target in (out, markdown):
+        if target is not None:
+            check_target(target)
+    if figures is not None and figures.exists() and not figures.is_dir():
+        raise ValueError(f"--figures must be a folder; {figures} is a file.")
+    made = write_report(results, out, markdown=markdown, figures=figures, images=images)
+    if as_json:
+        answer = {
+            "page": str(made.out),
+            "markdown": None if made.markdown is None else str(made.markdown),
+            "figures": [str(path) for path in made.figures],
+            "runs": made.n_runs,
+            "missing": made.n_missing,
+        }
+        print(json.dumps(answer, indent=2))
+        return
+    written = ", ".join(str(path) for path in (made.out, made.markdown) if path is not None)
+    missing = f", {made.n_missing} are missing" if made.n_missing else ""
+    print(f"{made.n_runs} runs{missing}: {written}" + (f", {len(made.figures)} charts" if made.figures else ""))
