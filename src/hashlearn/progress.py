@@ -1,4 +1,4 @@
-"""Progress bars: on stderr, only on a terminal, off by one switch (``HASHLEARN_PROGRESS=0``)."""
+"""Progress bars: on stderr, only on a terminal, off by one switch (``HASHLEARN_PROGRESS=0``); durations in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["progress_bar"]
+__all__ = ["duration", "progress_bar"]
 
 
 @contextmanager
@@ -46,3 +46,13 @@ def progress_bar(
     with Progress(*columns, console=Console(stderr=True, force_terminal=True), transient=True) as progress:
         task = progress.add_task(description, total=total)
         yield lambda amount: progress.update(task, advance=amount)
+
+
+def duration(seconds: float) -> str:
+    """``42 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"

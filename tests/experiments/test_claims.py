@@ -81,7 +81,7 @@ def test_grows():
     assert grows()(view({"udh-dnn": of(1.1, 1.1, 1.5, 1.5), **lead}))[0]
     assert not grows()(view({"udh-dnn": of(1.5, 1.5, 1.1, 1.1), **lead}))[0]
     assert not grows()(view({"udh-dnn": of(0.1, 0.1, 0.5, 0.5), **lead}))[0]  # no lead at all
-    assert "-0.90 at 8" in grows()(view({"udh-dnn": of(0.1, 0.1, 0.5, 0.5), **lead}))[1]
+    assert "−0.90 at 8" in grows()(view({"udh-dnn": of(0.1, 0.1, 0.5, 0.5), **lead}))[1]
 
 
 def test_drops():

@@ -76,3 +76,42 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, words, tmp_path):
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"hashlearn: error: {words}")
     assert not list(tmp_path.iterdir())
+
+
+def report(*arguments, cwd):
+    command = [sys.executable, "-m", "hashlearn.cli", "report", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+
+
+def test_from_runs_to_a_page(tmp_path):
+    run("fig-mnist-sup", "--quick", "--data", "digits", "--methods", "itq,sdh", cwd=tmp_path)
+    done = report("results-quick", "--markdown", "docs/RESULTS.md", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "4 runs, 12 are missing: report.html, docs/RESULTS.md, 4 charts\n"
+    page = (tmp_path / "report.html").read_text()
+    kept = [json.loads(path.read_text()) for path in (tmp_path / "results-quick").glob("*/*.json")]
+    for record in kept:
+        assert f"{100 * record['scores']['map']:.2f}" in page
+    assert "data:image/png;base64," in page  # what was found
+    assert "hashlearn report results-quick --out report.html --markdown docs/RESULTS.md" in page
+    assert len(list((tmp_path / "docs" / "figures").glob("*.svg"))) == 4
+    answer = json.loads(report("results-quick", "--json", "--no-images", cwd=tmp_path).stdout)
+    assert answer == {"page": "report.html", "markdown": None, "figures": [], "runs": 4, "missing": 12}
+    assert "data:image/png" not in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "there is no folder results of results; `hashlearn reproduce` makes one."),
+        (["."], ". holds no results of the experiments; `hashlearn reproduce` makes them."),
+        ([".", "--out", "."], "a file can't be written to '.'"),
+        ([".", "--figures", __file__], "--figures must be a folder; "),
+    ],
+)
+def test_a_report_of_nothing_is_one_line_and_exit_code_2(arguments, words, tmp_path):
+    done = report(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"hashlearn: error: {words}")
+    assert not list(tmp_path.iterdir())

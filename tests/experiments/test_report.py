@@ -12,8 +12,11 @@ from made_records import record_of, records_of
 from hashlearn.experiments import pictures
 from hashlearn.experiments.claims import Finding, Reading, claims_of
 from hashlearn.experiments.grid import experiment, quick, runs_of
+from hashlearn.experiments.page import section_name
 from hashlearn.experiments.report import html_report, markdown_report, write_report
+from hashlearn.experiments.results import seconds_of
 from hashlearn.experiments.summary import outcomes_of
+from hashlearn.progress import duration
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 FINDINGS = [
@@ -204,7 +207,7 @@ def test_the_summary_counts_a_run_that_serves_two_experiments_once():
     copies = [{**record, "experiment": "fig-mnist-sup", "method": "itq"} for record in once[:1]]
     words = Page(html_report(outcomes_of(once + copies), [])).words
     assert "5 of 2 experiments, of which 1 serve a second experiment" in words
-    assert "6 min in all, run after run" in words
+    assert f"{duration(sum(map(seconds_of, once)))} in all, run after run" in words
     total = sum(record["training"]["seconds"] for record in once)
     assert f"{round(total / 60)} min in all" in words
     assert "a processor, 2 cores" in words
@@ -245,6 +248,15 @@ def test_labels_are_escaped():
     text = markdown_report(odd_outcomes(), [], {})
     assert "<i>" not in text
     assert r"&lt;i&gt;lsh\|&amp;" in text
+
+
+def test_small_and_whole_results_in_one_folder_stay_apart():
+    small = quick(experiment("fig-mnist"), "mnist")
+    whole = records_of("fig-mnist", methods=["sh", "itq"])
+    found = outcomes_of([*whole, *(record_of(run) for run in runs_of(small, "mnist"))])
+    assert [one.small for one in found] == [False, True]
+    assert len(found[0].records) == len(whole)
+    assert [section_name(one, found) for one in found] == ["fig-mnist-mnist", "fig-mnist-mnist-small"]
 
 
 def test_a_small_version_says_so():

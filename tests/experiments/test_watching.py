@@ -8,7 +8,9 @@ from rich.console import Console
 
 from hashlearn.experiments import grid
 from hashlearn.experiments.reproducing import Failure
-from hashlearn.experiments.watching import Lines, Live, Progress, duration, numbers_so_far, seconds_of
+from hashlearn.experiments.results import seconds_of
+from hashlearn.experiments.watching import Lines, Live, Progress, numbers_so_far
+from hashlearn.progress import duration
 
 
 def runs(*methods, experiment="fig-mnist", bits=(8, 16), seeds=1):

@@ -125,10 +125,10 @@ def html_report(
 
 
 def section_name(one: Outcomes, outcomes: Sequence[Outcomes]) -> str:
-    """The experiment's name, with its data set if there are results on two."""
+    """The experiment's name, with its data set and whether it is small if there are several of it."""
     name = one.experiment.name
     alone = sum(other.experiment.name == name for other in outcomes) == 1
-    return name if alone else f"{name}-{one.data}"
+    return name if alone else f"{name}-{one.data}" + ("-small" if one.small else "")
 
 
 def counted(verdicts: Iterable[str]) -> str:

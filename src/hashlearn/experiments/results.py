@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hashlearn.datasets import Dataset
 from hashlearn.experiments.grid import Run
 from hashlearn.storage import atomic_path, content_key
 
-__all__ = ["Results", "fingerprint", "parameters_of", "run_key"]
+__all__ = ["Results", "fingerprint", "parameters_of", "run_key", "seconds_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,12 @@ def run_key(run: Run, data: str) -> str:
     return hashlib.sha256(json.dumps(matters, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def seconds_of(record: Record) -> float:
+    """From the start of a run to its end: training, encoding, judging."""
+    started, finished = (datetime.fromisoformat(record[name]) for name in ("started", "finished"))
+    return max((finished - started).total_seconds(), float(record["training"]["seconds"]))
+
+
 class Results:
     """A folder of result files, ``EXPERIMENT/METHOD-BITS-SEED-KEY.json``."""
 
@@ -117,7 +124,9 @@ class Results:
             if record is None or record.get("format") != FORMAT:
                 logger.warning("%s is not a result file of this version; left out", path)
                 continue
-            name = (record["experiment"], record["data"]["name"], record["method"], record["n_bits"], record["seed"])
+            data = record["data"]
+            of_data = (data["name"], json.dumps(data.get("limit")))
+            name = (record["experiment"], *of_data, record["method"], record["n_bits"], record["seed"])
             if name not in latest or latest[name]["finished"] < record["finished"]:
                 latest[name] = record
         yield from latest.values()

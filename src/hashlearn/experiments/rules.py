@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hashlearn.experiments.summary import Outcomes
+from hashlearn.experiments.summary import Outcomes, measure_label, signed_points
 
 __all__ = [
     "ALL",
@@ -71,15 +71,10 @@ class View:
         spread = f" ± {error:.2f}" if error else ""
         theirs = f"{self.outcomes.label(rival)} {self.mean(rival, n_bits, measure):.2f}"
         mine = self.mean(self.subject, n_bits, measure)
-        return f"{_name(measure)} at {n_bits} bits {mine:.2f}, {theirs} ({difference:+.2f}{spread})"
+        return f"{measure_label(measure)} at {n_bits} bits {mine:.2f}, {theirs} ({signed_points(difference)}{spread})"
 
 
 Check = Callable[[View], tuple[bool, str]]
-
-
-def _name(measure: str) -> str:
-    kind, _, radius = measure.partition("@")
-    return {"map": "mAP", "p": f"P@{radius}", "empty": f"queries with nothing within {radius}, percent,"}[kind]
 
 
 def best(measures: Sequence[str] = ("map",), bits: Sequence[int] = ALL, *, clearly: bool = False) -> Check:
@@ -123,7 +118,7 @@ def as_large(published: dict[int, float]) -> Check:
             difference, error = view.difference(rival, n_bits, "map")
             held &= difference >= wanted - _SLACK
             spread = f" ± {error:.2f}" if error else ""
-            words.append(f"{n_bits} bits {difference:+.2f}{spread} (published {wanted:+.1f})")
+            words.append(f"{n_bits} bits {signed_points(difference)}{spread} (published {wanted:+.1f})")
         return held, "; ".join(words)
 
     return check
@@ -136,7 +131,7 @@ def grows(bits: Sequence[int] = ALL) -> Check:
         leads = [view.difference(view.best_rival(n_bits, "map"), n_bits, "map")[0] for n_bits in bits]
         half = len(bits) // 2
         short, long = sum(leads[:half]) / half, sum(leads[half:]) / (len(bits) - half)
-        words = ", ".join(f"{lead:+.2f} at {n_bits}" for lead, n_bits in zip(leads, bits, strict=True))
+        words = ", ".join(f"{signed_points(lead)} at {n_bits}" for lead, n_bits in zip(leads, bits, strict=True))
         return long > max(short, 0), f"lead over the best rival: {words} bits"
 
     return check
@@ -153,9 +148,11 @@ def drops(measures: Sequence[str], before: int, after: int, *, but: dict[str, st
             for method in (view.subject, *view.rivals):
                 change = view.mean(method, after, measure) - view.mean(method, before, measure)
                 if change >= 0:
-                    rising.append(f"{view.outcomes.label(method)} ({change:+.2f})")
+                    rising.append(f"{view.outcomes.label(method)} ({signed_points(change)})")
                 held &= (change >= 0) == (exceptions.get(measure) == method)
-            words.append(f"{_name(measure)} rises from {before} to {after} bits for {', '.join(rising) or 'none'}")
+            words.append(
+                f"{measure_label(measure)} rises from {before} to {after} bits for {', '.join(rising) or 'none'}"
+            )
         return held, "; ".join(words)
 
     return check
@@ -187,7 +184,7 @@ def peak(measures: Sequence[str], n_bits: int, bits: Sequence[int] = ALL) -> Che
             held &= (method, length) == (view.subject, n_bits)
             top = f"{view.outcomes.label(method)} at {length} bits, {found[method, length]:.2f}"
             mine = f"{view.outcomes.label(view.subject)} at {n_bits} bits {found[view.subject, n_bits]:.2f}"
-            words.append(f"highest {_name(measure)}: {top} ({mine})")
+            words.append(f"highest {measure_label(measure)}: {top} ({mine})")
         return held, "; ".join(words)
 
     return check
@@ -198,7 +195,7 @@ def mostly(measures: Sequence[str], n_bits: int) -> Check:
 
     def check(view: View) -> tuple[bool, str]:
         values = {measure: view.mean(view.subject, n_bits, measure) for measure in measures}
-        words = (f"{_name(measure)} at {n_bits} bits {value:.2f}" for measure, value in values.items())
+        words = (f"{measure_label(measure)} at {n_bits} bits {value:.2f}" for measure, value in values.items())
         return min(values.values()) > 50, "; ".join(words)
 
     return check

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from hashlearn.experiments.grid import Experiment, Run, experiment, names, quick, runs_of
 from hashlearn.experiments.results import Record
 
-__all__ = ["Cell", "Outcomes", "measure_label", "outcomes_of"]
+__all__ = ["Cell", "Outcomes", "measure_label", "outcomes_of", "signed_points"]
 
 _MEASURES = {
     "map": "mAP",
@@ -21,7 +21,15 @@ _MEASURES = {
 
 def measure_label(measure: str) -> str:
     """A measure of ``scores`` as people write it: mAP, P@3."""
+    kind, _, radius = measure.partition("@")
+    if kind == "empty":
+        return f"queries with nothing within {radius}, percent,"
     return _MEASURES.get(measure, measure.upper())
+
+
+def signed_points(value: float) -> str:
+    """``+1.20`` or ``−0.35``."""
+    return f"{value:+.2f}".replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class Cell:
 
     def words(self, *, signed: bool = False) -> str:
         """Mean ± standard deviation; the mean alone of a single run."""
-        mean = f"{self.mean:{'+' if signed else ''}.2f}".replace("-", "−")
+        mean = signed_points(self.mean) if signed else f"{self.mean:.2f}"
         return mean if self.std is None else f"{mean} ± {self.std:.2f}"
 
 
@@ -117,14 +125,15 @@ class Outcomes:
 
 
 def outcomes_of(records: Iterable[Record]) -> list[Outcomes]:
-    """The results by experiment, in the grid's order, and data set; of runs that are not in the grid none."""
-    groups: dict[tuple[str, str], list[Record]] = {}
+    """The results by experiment, in the grid's order, and data set, small versions apart; none that the grid lacks."""
+    groups: dict[tuple[str, str, bool], list[Record]] = {}
     for record in records:
-        groups.setdefault((record["experiment"], record["data"]["name"]), []).append(record)
+        data = record["data"]
+        groups.setdefault((record["experiment"], data["name"], bool(data.get("limit"))), []).append(record)
     found = []
     for name in names():
         chosen = experiment(name)
-        for (own, data), group in groups.items():
+        for (own, data, _), group in groups.items():
             if own != name:
                 continue
             known = tuple(record for record in group if record["method"] in chosen.methods)

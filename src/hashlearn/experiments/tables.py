@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 from hashlearn.datasets import DATASETS
 from hashlearn.evaluation import Protocol
 from hashlearn.experiments.figures import ablates
 from hashlearn.experiments.grid import Run, names
-from hashlearn.experiments.results import Record
-from hashlearn.experiments.summary import Cell, Outcomes, measure_label
+from hashlearn.experiments.results import Record, seconds_of
+from hashlearn.experiments.summary import Cell, Outcomes, measure_label, signed_points
+from hashlearn.progress import duration
 
 __all__ = [
     "Table",
@@ -111,7 +111,7 @@ def published_table(outcomes: Outcomes, measure: str) -> Table | None:
             cell, theirs = outcomes.cell(method, n_bits, measure), values.get(n_bits)
             row.append(Td(_NOTHING if cell is None else cell.words()))
             row.append(Td(_NOTHING if theirs is None else f"{theirs:.2f}"))
-            row.append(Td(_NOTHING if cell is None or theirs is None else _signed(cell.mean - theirs)))
+            row.append(Td(_NOTHING if cell is None or theirs is None else signed_points(cell.mean - theirs)))
         rows.append(tuple(row))
     head = ["method"]
     for n_bits in bits:
@@ -271,13 +271,13 @@ def overview(outcomes: Sequence[Outcomes]) -> list[tuple[str, str]]:
     absent = [name for name in names() if name not in {one.experiment.name for one in outcomes}]
     shared = f", of which {len(records) - len(own)} serve a second experiment" if len(own) < len(records) else ""
     training = sum(record["training"]["seconds"] for record in own)
-    total = sum((_time(record["finished"]) - _time(record["started"])).total_seconds() for record in own)
+    total = sum(map(seconds_of, own))
     return [
         ("Runs", f"{len(records):,} of {len({one.experiment.name for one in outcomes})} experiments{shared}"),
         ("Not there yet", f"{missing:,} of these experiments' {planned:,} runs" if missing else "none"),
         *([("Experiments without any result", ", ".join(absent))] if absent else []),
-        ("Training", f"{_duration(training)} in all"),
-        ("With data, encoding and judging", f"{_duration(total)} in all, run after run"),
+        ("Training", f"{duration(training)} in all"),
+        ("With data, encoding and judging", f"{duration(total)} in all, run after run"),
         ("Made", " to ".join(dict.fromkeys(pick(r["finished"] for r in own)[:10] for pick in (min, max)))),
         ("Machine", "; ".join(_each(f"{m['processor']}, {m['cores']} cores" for m in machines))),
         ("Version", ", ".join(_each(f"hashlearn {m['hashlearn']}" for m in machines))),
@@ -297,24 +297,9 @@ def _each(words: Iterable[str]) -> list[str]:
     return sorted(set(words))
 
 
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
 def _amount(value: float) -> str:
     """Three digits or more."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
 
 
 def _pairs(outcomes: Outcomes, bits: Sequence[int] | None) -> list[tuple[str, int]]:

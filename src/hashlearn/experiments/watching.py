@@ -10,28 +10,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from hashlearn.experiments.grid import Run
 from hashlearn.experiments.reproducing import Failure
-from hashlearn.experiments.results import Record
+from hashlearn.experiments.results import Record, seconds_of
+from hashlearn.progress import duration
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["Lines", "Live", "duration", "seconds_of"]
-
-
-def duration(seconds: float) -> str:
-    """``42 s``, ``3 min 20 s``, ``2 h 05 min``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-
-
-def seconds_of(record: Record) -> float:
-    """From the start of a run to its end: training, encoding, judging."""
-    started, finished = (datetime.fromisoformat(record[name]) for name in ("started", "finished"))
-    return max((finished - started).total_seconds(), float(record["training"]["seconds"]))
+__all__ = ["Lines", "Live", "Progress"]
 
 
 class Progress:
