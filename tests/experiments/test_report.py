@@ -209,7 +209,7 @@ def test_the_summary_counts_a_run_that_serves_two_experiments_once():
     assert "5 of 2 experiments, of which 1 serve a second experiment" in words
     assert f"{duration(sum(map(seconds_of, once)))} in all, run after run" in words
     total = sum(record["training"]["seconds"] for record in once)
-    assert f"{round(total / 60)} min in all" in words
+    assert f"{duration(total)} in all" in words
     assert "a processor, 2 cores" in words
     assert "hashlearn 0.1.0" in words
 
