@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 if TYPE_CHECKING:
     from hashlearn.datasets import Dataset
     from hashlearn.evaluation import Setting
     from hashlearn.hashers import Hasher
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text.")]
 # Parameters of every method that have an option of their own: --bits and --seed.
 OWN_OPTIONS = ("n_bits", "random_state")
 

@@ -18,6 +18,7 @@ import typer
 
 from hashlearn import cli_experiments
 from hashlearn._arguments import (
+    AsJson,
     choose_setting,
     is_dataset,
     load_dataset,
@@ -46,7 +47,6 @@ app.add_typer(data_app, name="data")
 app.command()(cli_experiments.reproduce)
 app.command()(cli_experiments.report)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text.")]
 Source = Annotated[
     Path | None,
     typer.Option(help="Where the data set's files are, if they are not to be fetched: a file or folder."),

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hashlearn._arguments import AsJson
+
 if TYPE_CHECKING:
     from hashlearn.experiments.grid import Experiment
     from hashlearn.experiments.reproducing import Outcome
     from hashlearn.experiments.watching import Progress
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text.")]
 
 
 def reproduce(
@@ -30,8 +30,10 @@ def reproduce(
             "--out", "-o", help="Folder of the results; results, or results-quick with --quick, unless given."
         ),
     ] = None,
-    bits: Annotated[str | None, typer.Option(help="These lengths alone, such as 16,32.")] = None,
-    methods: Annotated[str | None, typer.Option(help="These methods alone, such as itq,udh-dnn (--list).")] = None,
+    bits: Annotated[list[str] | None, typer.Option(help="These lengths alone, such as 16,32.")] = None,
+    methods: Annotated[
+        list[str] | None, typer.Option(help="These methods alone, such as itq,udh-dnn (--list).")
+    ] = None,
     seeds: Annotated[int | None, typer.Option(help="At most so many seeds (or splits) of each.")] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version of everything: few vectors, short codes, short training.")
@@ -66,13 +68,13 @@ def reproduce(
     chosen = [grid.experiment(name) for name in known if not names or name in names]
     if quick:
         chosen = [grid.quick(experiment, data) for experiment in chosen]
-    chosen = [
-        grid.narrowed(experiment, bits=_lengths(bits), methods=_words(methods), seeds=seeds) for experiment in chosen
-    ]
+    lengths, entries = _lengths(bits), _words(methods)
+    chosen = [grid.narrowed(experiment, bits=lengths, methods=entries, seeds=seeds) for experiment in chosen]
     if list_:
         return _list(chosen, as_json)
     if not any(experiment.bits and experiment.entries for experiment in chosen):
         raise ValueError("nothing is left to run: no chosen experiment has such methods and bits (--list).")
+    _note_the_left_out(chosen, lengths, entries)
     folder = out or Path("results-quick" if quick else "results")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--out must be a folder; {folder} is a file.")
@@ -83,18 +85,32 @@ def reproduce(
     return None
 
 
-def _words(text: str | None) -> list[str] | None:
-    """``itq, udh-dnn`` as a list."""
-    return None if text is None else [word for word in text.replace(",", " ").split() if word]
+def _words(texts: list[str] | None) -> list[str] | None:
+    """``itq,udh-dnn``, or several such, as a list."""
+    return None if texts is None else ",".join(texts).replace(",", " ").split()
 
 
-def _lengths(text: str | None) -> list[int] | None:
-    words = _words(text)
+def _lengths(texts: list[str] | None) -> list[int] | None:
+    words = _words(texts)
     if words is None:
         return None
     if not words or not all(word.isdecimal() for word in words):
-        raise ValueError(f"--bits must be whole numbers with commas between, such as 16,32; got {text!r}.")
+        raise ValueError(
+            f"--bits must be whole numbers with commas between, such as 16,32; got {','.join(texts or [])!r}."
+        )
     return [int(word) for word in words]
+
+
+def _note_the_left_out(chosen: Iterable[Experiment], bits: list[int] | None, methods: list[str] | None) -> None:
+    """What was asked for and no chosen experiment has."""
+    chosen = list(chosen)
+    for what, given, there in (
+        ("bits", bits, {n_bits for experiment in chosen for n_bits in experiment.bits}),
+        ("methods", methods, {name for experiment in chosen for name in experiment.methods}),
+    ):
+        left_out = [str(one) for one in given or () if one not in there]
+        if left_out:
+            print(f"hashlearn: note: no chosen experiment has the {what} {', '.join(left_out)}", file=sys.stderr)
 
 
 def _list(chosen: Iterable[Experiment], as_json: bool) -> None:
@@ -129,7 +145,7 @@ def _run(chosen: list[Experiment], results: Any, jobs: int) -> tuple[Outcome, Pr
         try:
             return run(chosen, results, jobs=jobs, watch=progress), progress
         except KeyboardInterrupt:
-            kept = f"{len(progress.done)} results are kept in {results.folder}"
+            kept = f"{results.count()} results are kept in {results.folder}"
             print(f"hashlearn: {kept}; the same command goes on from there", file=sys.stderr)
             raise
 

@@ -69,7 +69,7 @@ def fitted(name, data, n_bits=12, random_state=0, **parameters):
         ("ksh", {"n_anchors": 300, "samples_per_class": 2000, "max_iter": 500, "tol": 1e-2}),
         ("bre", {"anchors_per_bit": 50, "kernel": "linear", "samples_per_class": 2000, "max_iter": 30, "tol": 1e-4}),
         ("udh-dnn", {"lambda1": 1e-5, "lambda2": 5e-2, "lambda3": 1e-2, "lambda4": 1e-6, "max_iter": 10, "scale": 5}),
-        ("udh-dnn", {"similarity": 1, "constraint": "discrete"}),
+        ("udh-dnn", {"similarity": 1, "constraint": "discrete", "init_codes": "itq"}),
         ("sdh-dnn", {"lambda1": 1e-3, "lambda2": 5, "lambda3": 1, "lambda4": 1e-4, "max_iter": 5, "scale": 500}),
     ],
 )

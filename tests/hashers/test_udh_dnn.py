@@ -865,3 +865,31 @@ def test_a_file_larger_than_the_memory_that_may_be_used(tmp_path):
     with pytest.warns(ConvergenceWarning):
         whole = UDHDNN(8, hidden_units=(16, 12), **short).fit(np.load(path))
     assert float(mapped.stdout) == pytest.approx(whole.history_[-1]["objective"], rel=1e-6)
+
+
+def test_random_codes_to_start_from():
+    X = load_digits().data[:400]
+    options = {"n_bits": 8, "max_iter": 1, "lbfgs_iter": 15, "random_state": 0, "show_progress": False}
+
+    def start(**changes):
+        """The quantization before the first B step, and the codes at the end."""
+        with pytest.warns(ConvergenceWarning):
+            hasher = UDHDNN(**options, **changes).fit(X)
+        return hasher.history_[0]["quantization"], hasher.encode(X)
+
+    (itq, from_itq), (noise, from_noise), (again, same) = (
+        start(),
+        start(init_codes="random"),
+        start(init_codes="random"),
+    )
+    # No network gives random codes back: ½ λ₂ L is what a network that gives 0 has.
+    assert itq < 0.7 * noise
+    assert noise == pytest.approx(0.05 / 2 * 8, rel=0.1)
+    assert (from_itq != from_noise).any()
+    assert noise == again
+    np.testing.assert_array_equal(from_noise, same)
+    for changes in ({"constraint": "relaxed"}, {"init": "itq"}):
+        with pytest.raises(ValueError, match="init_codes must be 'itq' for constraint='relaxed'"):
+            UDHDNN(8, init_codes="random", **changes).fit(X)
+    with pytest.raises(ValueError, match="init_codes must be 'itq' or 'random'; got 'zeros'"):
+        UDHDNN(8, init_codes="zeros").fit(X)

@@ -7,10 +7,13 @@ loses at most the runs under way.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
+import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -36,6 +39,7 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS
 class Watch(Protocol):
     """Who is told what happens."""
 
+    def noted(self, words: str) -> None: ...
     def planned(self, done: Sequence[tuple[Run, Record]], pending: Sequence[Run]) -> None: ...
     def started(self, run: Run) -> None: ...
     def finished(self, run: Run, record: Record) -> None: ...
@@ -69,20 +73,23 @@ def reproduce(chosen: Sequence[Experiment], results: Results, *, jobs: int = 1, 
     """
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1; got {jobs}.")
+    results.check()
     outcome = Outcome()
     done: list[tuple[Run, Record]] = []
     pending: list[tuple[Run, str]] = []
     for experiment in chosen:
         try:
-            for run, key in _with_keys(experiment):
-                record = results.find(run, key)
-                if record is None:
-                    pending.append((run, key))
-                else:
-                    done.append((run, record))
-        except DatasetError as error:
+            planned = _with_keys(experiment, watch)
+        except OSError as error:  # a DatasetError, or files that can't be read
             outcome.failures.append(Failure(experiment.name, " ".join(str(error).split())))
             watch.failed(outcome.failures[-1])
+            continue
+        for run, key in planned:
+            record = results.find(run, key)
+            if record is None:
+                pending.append((run, key))
+            else:
+                done.append((run, record))
     outcome.found = len(done)
     watch.planned(done, [run for run, _ in pending])
     for run, answer in _made(pending, results, jobs, watch):
@@ -95,20 +102,23 @@ def reproduce(chosen: Sequence[Experiment], results: Results, *, jobs: int = 1, 
     return outcome
 
 
-def _with_keys(experiment: Experiment) -> Iterator[tuple[Run, str]]:
+def _with_keys(experiment: Experiment, watch: Watch) -> list[tuple[Run, str]]:
     """The experiment's runs on the first of its data sets that can be had, with their keys."""
     bench = Bench()
     errors = []
     for name in experiment.data:
         fingerprints: dict[int | None, str] = {}
+        planned = list(runs_of(experiment, name))
         try:
-            for run in runs_of(experiment, name):
+            for run in planned:
                 if run.split not in fingerprints:
                     fingerprints[run.split] = fingerprint(bench.dataset(run))
-                yield run, run_key(run, fingerprints[run.split])
-            return
         except DatasetError as error:
-            errors.append(str(error))
+            errors.append(" ".join(str(error).split()))
+            continue
+        if errors:
+            watch.noted(f"{experiment.name} is run on {name}: {' '.join(errors)}")
+        return [(run, run_key(run, fingerprints[run.split])) for run in planned]
     raise DatasetError(" ".join(errors))
 
 
@@ -204,20 +214,25 @@ def _cause(code: int) -> str:
 @contextmanager
 def _environment(threads: int | None) -> Iterator[None]:
     """What a new process is told of the number of its threads; None: nothing."""
-    before = dict(os.environ)
+    before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
     if threads is not None:
         os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
     try:
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _work(connection: Connection) -> None:
     """The worker: takes runs, gives records, or (error, details) of those that fail."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to decide
     os.environ["HASHLEARN_PROGRESS"] = "0"  # the screen is the parent's too
+    os.dup2(2, 1)  # and so is what it prints for machines
+    sys.stdout = sys.stderr
     threading.Thread(target=_end_with_parent, daemon=True).start()
     bench = Bench()
     while True:
@@ -225,14 +240,20 @@ def _work(connection: Connection) -> None:
             run = connection.recv()
         except EOFError:
             return
-        try:
-            answer: Any = bench.run(run)
-        except Exception as error:
-            import traceback
+        connection.send(_answer(bench, run))
 
+
+def _answer(bench: Bench, run: Run) -> Record | tuple[str, str]:
+    """The record, of plain values; or (error, details)."""
+    try:
+        record: Record = json.loads(json.dumps(bench.run(run), allow_nan=False))
+        return record
+    except Exception as error:
+        details = traceback.format_exc()
+        with suppress(Exception):  # some have no words
             words = " ".join(str(error).split())
-            answer = (f"{type(error).__name__}: {words}" if words else type(error).__name__, traceback.format_exc())
-        connection.send(answer)
+            return (f"{type(error).__name__}: {words}" if words else type(error).__name__), details
+        return type(error).__name__, details
 
 
 def _end_with_parent() -> None:

@@ -24,13 +24,30 @@ logger = logging.getLogger(__name__)
 #: What a result file looks like; another number is another key.
 FORMAT = 1
 Record = dict[str, Any]
+# What a reader may rely on.
+_FIELDS = {
+    *(
+        "experiment",
+        "method",
+        "n_bits",
+        "seed",
+        "data",
+        "truth",
+        "setting",
+        "parameters",
+        "scores",
+        "codes",
+        "training",
+    ),
+    *("encoding_microseconds", "machine", "started", "finished", "key"),
+}
 
 
 def fingerprint(dataset: Dataset) -> str:
-    """A hash of the data: of whole numbers (intensities, descriptors, labels) to the byte.
+    """A hash of the data, to the byte.
 
-    Computed features differ in their last digits from machine to machine; they count by their shape. What they are
-    computed from was checked when it was loaded, and the labels say which rows they are.
+    But computed features of labelled data differ in their last digits from machine to machine: they count by their
+    shape. What they are computed from was checked when it was loaded, and the labels say which rows they are.
     """
     parts: list[Any] = [dataset.name]
     arrays = (
@@ -42,7 +59,7 @@ def fingerprint(dataset: Dataset) -> str:
         dataset.query_labels,
     )
     for array in arrays:
-        if array is None or _is_whole(array):
+        if array is None or _is_whole(array) or dataset.query_labels is None:
             parts.append(array)
         else:
             parts += [array.dtype.kind, *array.shape]
@@ -93,6 +110,13 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def check(self) -> None:
+        """Make the folder and see that it takes files, before long work: an OSError if it does not."""
+        probe = self.folder / ".probe"
+        with atomic_path(probe) as temporary:
+            temporary.write_text("\n")
+        probe.unlink(missing_ok=True)
+
     def path(self, run: Run, key: str) -> Path:
         return self.folder / run.experiment / f"{run.entry.name}-{run.n_bits}-{run.seed}-{key}.json"
 
@@ -107,6 +131,10 @@ class Results:
                 return self.write(run, key, record)
         return None
 
+    def count(self) -> int:
+        """How many result files there are."""
+        return sum(1 for _ in self.folder.glob("*/[!.]*.json"))
+
     def write(self, run: Run, key: str, record: Record) -> Record:
         """Keep a result, whole or not at all."""
         named = {"experiment": run.experiment, "method": run.entry.name, "label": run.entry.label}
@@ -119,9 +147,9 @@ class Results:
     def all(self) -> Iterator[Record]:
         """Every result in the folder, in the order of the names; of several of one run the latest alone."""
         latest: dict[tuple[Any, ...], Record] = {}
-        for path in sorted(self.folder.glob("*/*.json")):
+        for path in sorted(self.folder.glob("*/[!.]*.json")):
             record = self._read(path)
-            if record is None or record.get("format") != FORMAT:
+            if record is None or record.get("format") != FORMAT or not record.keys() >= _FIELDS:
                 logger.warning("%s is not a result file of this version; left out", path)
                 continue
             data = record["data"]

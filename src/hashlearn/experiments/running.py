@@ -90,6 +90,7 @@ class Bench:
                 **{part: list(getattr(dataset, part).shape) for part in ("train", "database", "queries")},
             },
             "truth": truth.description,
+            **_agreement(dataset, run, truth),
             "setting": {"truth": run.setting.truth, "k": run.setting.k, "protocol": run.setting.protocol.as_dict()},
             "parameters": parameters_of(run),
             "scores": {name: round(value, _DIGITS) for name, value in scores.items()},
@@ -145,6 +146,16 @@ def _lines(path: str) -> list[str]:
         return Path(path).read_text().splitlines()
     except OSError:
         return []
+
+
+def _agreement(dataset: Dataset, run: Run, truth: Truth) -> dict[str, float]:
+    """The share of the nearest neighbours published with the data that are among as many of ours."""
+    published = dataset.ground_truth
+    if published is None or run.setting.k is None:
+        return {}
+    k = min(published.shape[1], run.setting.k)
+    shared = [np.isin(row[:k], truth.relevant(query)[:k]).mean() for query, row in enumerate(published)]
+    return {"published_neighbours": round(float(np.mean(shared)), _DIGITS)}
 
 
 def _now() -> str:

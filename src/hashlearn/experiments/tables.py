@@ -220,6 +220,11 @@ def protocol_words(outcomes: Outcomes) -> list[str]:
         f"{n_database:,} to search in, {n_queries:,} queries.",
         f"Truth: {record['truth']}.",
     ]
+    if "published_neighbours" in record:
+        share = 100 * record["published_neighbours"]
+        sentences.append(
+            f"Of the nearest neighbours published with the data {share:.2f} % are among as many found here."
+        )
     rules = {r["method"]: Protocol(**r["setting"]["protocol"]) for r in outcomes.records}
     sentences.append(f"{replace(rules[record['method']], distance='hamming')}.")
     if others := [outcomes.label(name) for name in outcomes.methods if rules[name].distance == "spherical"]:

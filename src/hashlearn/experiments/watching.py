@@ -32,6 +32,9 @@ class Progress:
         self.total = 0
         self._seconds: dict[tuple[Any, ...], list[float]] = {}
 
+    def noted(self, words: str) -> None:
+        """Something to know beforehand."""
+
     def planned(self, done: Sequence[tuple[Run, Record]], pending: Sequence[Run]) -> None:
         self.left = {str(run): run for run in pending}
         self.total = len(done) + len(pending)
@@ -80,7 +83,7 @@ class Progress:
     def remaining(self) -> float | None:
         """Seconds until all is done; None if nothing is known yet."""
         rest = 0.0
-        for name, run in self.left.items():
+        for name, run in list(self.left.items()):
             seconds = self.expected(run)
             if seconds is None:
                 return None
@@ -88,7 +91,8 @@ class Progress:
         return rest / self.jobs
 
     def elapsed(self, name: str) -> float:
-        return time.monotonic() - self.running[name] if name in self.running else 0.0
+        begun = self.running.get(name)
+        return 0.0 if begun is None else time.monotonic() - begun
 
     def counts(self) -> str:
         """``12 of 84 runs, 3 failed, about 1 h 02 min left``."""
@@ -117,6 +121,9 @@ class Lines(Progress):
 
     def _say(self, words: str) -> None:
         print(f"{datetime.now():%H:%M:%S} {words}", file=self._stream, flush=True)
+
+    def noted(self, words: str) -> None:
+        self._say(words)
 
     def planned(self, done: Sequence[tuple[Run, Record]], pending: Sequence[Run]) -> None:
         super().planned(done, pending)
@@ -157,9 +164,12 @@ class Live(Progress):
         super().planned(done, pending)
         self._drawing.start()
 
+    def noted(self, words: str) -> None:
+        self._drawing.console.print(words, markup=False, highlight=False)
+
     def failed(self, failure: Failure) -> None:
         super().failed(failure)
-        self._drawing.console.print(f"{failure.what} FAILED: {failure.error}", markup=False, highlight=False)
+        self.noted(f"{failure.what} FAILED: {failure.error}")
 
     def _drawn(self) -> RenderableType:
         from rich.console import Group
@@ -167,13 +177,14 @@ class Live(Progress):
         from rich.table import Table
         from rich.text import Text
 
-        under_way = [f"{name}, {duration(self.elapsed(name))}" for name in self.running]
+        # Drawn by a thread of its own, while the runs go on: over copies.
+        running, done = list(self.running), list(self.done)
+        under_way = [f"{name}, {duration(self.elapsed(name))}" for name in running]
         bar = Table.grid()  # a bar alone does not end its line
         bar.add_row(ProgressBar(total=self.total, completed=len(self.done) + len(self.failures), width=60))
         parts: list[RenderableType] = [Text(f"{self.counts()}; running: {'; '.join(under_way) or 'nothing'}"), bar]
-        shown = next(iter(self.running), None)
-        experiment = self.left[shown].experiment if shown else self.done[-1][0].experiment if self.done else None
-        numbers = numbers_so_far(self.done, experiment)
+        experiment = running[0].split()[0] if running else done[-1][0].experiment if done else None
+        numbers = numbers_so_far(done, experiment)
         if numbers:
             lengths = sorted({n_bits for row in numbers.values() for n_bits in row})
             table = Table()

@@ -51,6 +51,7 @@ from hashlearn.hashers._network_hasher import NetworkHasher, Samples
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers._training import Lambdas, Training, encoder_terms
 from hashlearn.hashers.base import check_choice, check_count, check_weight
+from hashlearn.threads import ThreadMap
 
 Array = NDArray[Any]
 Codes = NDArray[np.int8]
@@ -84,6 +85,8 @@ class UDHDNN(NetworkHasher):
         encoder, as in the paper; the same minimum, and not always reached. Relaxed: ``"exact"`` only.
     init
         Where the network starts: ``"eigen"``, the paper's; ``"second-moment"``; ``"itq"`` (see :mod:`._start`).
+    init_codes
+        The codes to start from: ``"itq"``, ITQ's, as in the paper; ``"random"``, to see what of a result is ITQ's.
     scale
         What X is scaled by, after its mean is taken off: a number, so that its total variance is that; None, not at
         all; ``"range"``, the authors' (x − minimum of the feature) / range of all values instead. The terms are weighed
@@ -131,6 +134,7 @@ class UDHDNN(NetworkHasher):
         sweeps: int = 10,
         decoder: str = "exact",
         init: str = "eigen",
+        init_codes: str = "itq",
         scale: float | str | None = 5.0,
         validation: int | None = None,
         validation_neighbours: int = 50,
@@ -151,6 +155,7 @@ class UDHDNN(NetworkHasher):
         self.sweeps = sweeps
         self.decoder = decoder
         self.init = init
+        self.init_codes = init_codes
         self.scale = scale
         self.validation = validation
         self.validation_neighbours = validation_neighbours
@@ -165,6 +170,11 @@ class UDHDNN(NetworkHasher):
         check_choice("decoder", self.decoder, ("exact", "lbfgs"))
         check_weight("similarity", self.similarity)
         check_choice("constraint", self.constraint, ("discrete", "relaxed"))
+        check_choice("init_codes", self.init_codes, ("itq", "random"))
+        if self.init_codes == "random" and (self.constraint == "relaxed" or self.init == "itq"):
+            raise ValueError(
+                "init_codes must be 'itq' for constraint='relaxed', which has no codes, and for init='itq'."
+            )
         if self.constraint == "relaxed" and self.decoder != "exact":
             raise ValueError(f"decoder must be 'exact' for constraint='relaxed'; got {self.decoder!r}.")
         if self.constraint == "discrete" and not self.similarity and not self.lambda2:
@@ -177,6 +187,12 @@ class UDHDNN(NetworkHasher):
         if self.validation:
             check_validation(int(self.validation), int(self.validation_neighbours), len(X))
         return Samples(X)
+
+    def _begin(self, X: Array, rng: np.random.Generator, threads: ThreadMap) -> tuple[Rows, list[Layer], Codes]:
+        rows, layers, B = super()._begin(X, rng, threads)
+        if self.init_codes == "random":
+            B = 2 * rng.integers(0, 2, B.shape, dtype=np.int8) - np.int8(1)
+        return rows, layers, B
 
     def _training(self, samples: Samples, rows: Rows, layers: Sequence[Layer], B: Codes) -> _Training | _Relaxed:
         similarity, exact, sweeps = float(self.similarity), self.decoder == "exact", int(self.sweeps)
