@@ -212,6 +212,9 @@ def report(
     if figures is not None and figures.exists() and not figures.is_dir():
         raise ValueError(f"--figures must be a folder; {figures} is a file.")
     made = write_report(results, out, markdown=markdown, figures=figures, images=images)
+    if made.n_left_out:
+        which = "methods, parameters or settings that are not the grid's"
+        print(f"hashlearn: note: {made.n_left_out} results are left out, of {which}", file=sys.stderr)
     if as_json:
         answer = {
             "page": str(made.out),
@@ -219,6 +222,7 @@ def report(
             "figures": [str(path) for path in made.figures],
             "runs": made.n_runs,
             "missing": made.n_missing,
+            "left_out": made.n_left_out,
         }
         print(json.dumps(answer, indent=2))
         return

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import numpy as np
 
 from hashlearn.experiments.grid import experiment, runs_of
-from hashlearn.experiments.results import FORMAT
+from hashlearn.experiments.results import FORMAT, parameters_of
 from hashlearn.experiments.summary import outcomes_of
 
 SHAPES = {"train": [500, 20], "database": [600, 20], "queries": [70, 20]}
@@ -42,7 +42,7 @@ def record_of(run, **scores):
         },
         "truth": "50 Euclidean nearest neighbours",
         "setting": {"truth": run.setting.truth, "k": run.setting.k, "protocol": run.setting.protocol.as_dict()},
-        "parameters": {},
+        "parameters": parameters_of(run.entry),
         "scores": {**drawn, **scores},
         "codes": {
             name: round(float(rng.random()), 8)

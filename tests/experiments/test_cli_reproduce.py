@@ -53,6 +53,21 @@ def test_narrowed_as_json(tmp_path):
     assert answer["map"]["fig-mnist"] == answer["map"]["ablation"]
     assert list(answer["map"]["fig-mnist"]["ITQ"]) == ["8"]
     assert json.loads(run(*arguments, "--out", tmp_path).stdout)["found"] == 2
+    more = run(
+        "fig-mnist", "--list", "--json", "--bits", "8", "--bits", "16,24", "--methods", "itq", "--methods", "lsh"
+    )
+    (listed,) = json.loads(more.stdout)
+    assert (listed["bits"], listed["methods"]) == ([8, 16], ["lsh", "itq"])
+
+
+def test_what_is_left_out_and_what_stands_in_is_told(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HASHLEARN_SIFT")}
+    arguments = ("fig-sift", "--quick", "--bits", "8,24", "--methods", "lsh,sdh", "--out", tmp_path)
+    done = run(*arguments, env=environment)
+    assert done.returncode == 0
+    assert "note: no chosen experiment has the bits 24" in done.stderr
+    assert "note: no chosen experiment has the methods sdh" in done.stderr
+    assert "fig-sift is run on digits: sift1m is read from a folder" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -60,6 +75,10 @@ def test_narrowed_as_json(tmp_path):
     [
         (["fig-9"], "no experiment is named 'fig-9'; there are: fig-cifar10, fig-mnist, "),
         (["--methods", "foo"], "no method of the experiments is named 'foo'; there are: lsh, sh, "),
+        (
+            ["--bits", "16", "--bits", "x"],
+            "--bits must be whole numbers with commas between, such as 16,32; got '16,x'.",
+        ),
         (["--bits", "x"], "--bits must be whole numbers with commas between, such as 16,32; got 'x'."),
         (["--bits", ""], "--bits must be whole numbers"),
         (["--bits", "7"], "nothing is left to run"),
@@ -96,8 +115,19 @@ def test_from_runs_to_a_page(tmp_path):
     assert "hashlearn report results-quick --out report.html --markdown docs/RESULTS.md" in page
     assert len(list((tmp_path / "docs" / "figures").glob("*.svg"))) == 4
     answer = json.loads(report("results-quick", "--json", "--no-images", cwd=tmp_path).stdout)
-    assert answer == {"page": "report.html", "markdown": None, "figures": [], "runs": 4, "missing": 12}
+    assert answer == {"page": "report.html", "markdown": None, "figures": [], "runs": 4, "missing": 12, "left_out": 0}
     assert "data:image/png" not in (tmp_path / "report.html").read_text()
+
+
+def test_results_that_are_not_the_grids_are_left_out_and_told(tmp_path):
+    run("fig-mnist", "--quick", "--data", "digits", "--methods", "itq,lsh", "--bits", "8", cwd=tmp_path)
+    (path,) = (tmp_path / "results-quick" / "fig-mnist").glob("itq-*.json")
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "parameters": {"max_iter": 5}}))
+    done = report("results-quick", cwd=tmp_path)
+    assert done.stdout.startswith("1 runs, ")
+    assert "note: 1 results are left out, of methods, parameters or settings that are not the grid's" in done.stderr
+    assert f"{100 * record['scores']['map']:.2f}" not in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

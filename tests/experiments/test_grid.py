@@ -50,6 +50,20 @@ def test_entries_of_one_method_differ():
         assert len({entry.label for entry in entries}) == len(entries)
 
 
+def test_what_the_variants_are():
+    """The values that a reader of the tables relies on."""
+    parameters = {entry.name: entry.parameters for name in grid.names() for entry in grid.experiment(name).entries}
+    assert parameters["no-similarity"] == {"similarity": 0}
+    assert parameters["no-independence"] == {"lambda3": 0}
+    assert parameters["no-balance"] == {"lambda4": 0}
+    assert parameters["relaxed"] == {"constraint": "relaxed"}
+    assert parameters["linear"] == {"hidden_units": []}
+    assert parameters["udh-dnn-unscaled"] == {"scale": None, "lbfgs_iter": 200, "max_iter": 2}
+    assert parameters["udh-dnn"] == parameters["sdh-dnn"] == parameters["ba"] == {}
+    sift = {entry.name: entry.parameters for entry in grid.experiment("fig-sift").entries}
+    assert sift["udh-dnn-from-itq"]["validation_neighbours"] == 500
+
+
 def test_none_is_spelled_none():
     entries = {entry.name: entry for entry in grid.experiment("fig-mnist-sup").entries}
     assert entries["sdh-dnn-all"].parameters == {"samples_per_class": None}

@@ -203,10 +203,10 @@ def test_missing_runs_are_named():
 
 
 def test_the_summary_counts_a_run_that_serves_two_experiments_once():
-    once = records_of("fig-mnist", methods=["sh"])  # four runs of 90 s
-    copies = [{**record, "experiment": "fig-mnist-sup", "method": "itq"} for record in once[:1]]
+    once = records_of("fig-cifar10", methods=["itq"])  # twelve runs
+    copies = [{**r, "experiment": "ablation"} for r in once if r["n_bits"] == 16]
     words = Page(html_report(outcomes_of(once + copies), [])).words
-    assert "5 of 2 experiments, of which 1 serve a second experiment" in words
+    assert "15 of 2 experiments, of which 3 serve a second experiment" in words
     assert f"{duration(sum(map(seconds_of, once)))} in all, run after run" in words
     total = sum(record["training"]["seconds"] for record in once)
     assert f"{duration(total)} in all" in words

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
 from hashlearn.experiments import grid
@@ -110,6 +111,74 @@ def test_what_fails_does_not_stop_the_rest(tmp_path):
     assert [record["method"] for record in Results(tmp_path).all()] == ["lsh"]
     # What failed is tried again.
     assert len(reproduce([chosen], Results(tmp_path), watch=Told()).failures) == 2
+
+
+class Wordless(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+@dataclass(frozen=True)
+class Odd(grid.Entry):
+    """A method that does something odd in its worker."""
+
+    def hasher(self):
+        if multiprocessing.parent_process() is not None:
+            if self.name == "talks":
+                print("hello from a worker", flush=True)
+                os.write(1, b"hello from C\n")
+            if self.name == "wordless":
+                raise Wordless
+            if self.name == "sleeps":
+                time.sleep(100)
+            if self.name == "leaves":
+                sys.exit(3)
+        hasher = super().hasher()
+        if self.name == "not-plain":
+            object.__setattr__(hasher, "summary", lambda: {"value": np.arange(3)})
+        if self.name == "not-a-number":
+            object.__setattr__(hasher, "summary", lambda: {"value": float("nan")})
+        return hasher
+
+
+def test_odd_answers_are_failures_and_no_more(tmp_path, capfd):
+    names = ("not-plain", "not-a-number", "wordless", "leaves", "talks")
+    methods = ("lsh", "itq", "sph", "kmh", "sh")  # each its own key
+    entries = tuple(Odd(name, name, method) for name, method in zip(names, methods, strict=True))
+    outcome = reproduce([replace(small(bits=[8]), entries=entries)], Results(tmp_path), watch=Told())
+    assert outcome.made == 1
+    errors = {failure.what.split()[1]: failure.error for failure in outcome.failures}
+    assert errors.pop("not-a-number").startswith("ValueError: Out of range float values")
+    assert errors == {
+        "not-plain": "TypeError: Object of type ndarray is not JSON serializable",
+        "wordless": "Wordless",
+        "leaves": "its process ended: exit code 3",
+    }
+    assert capfd.readouterr().out == ""  # which is for the numbers
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="looks at /proc")
+def test_a_worker_ends_with_its_parent_in_the_middle_of_a_run(tmp_path):
+    code = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[1:3]
+from test_reproducing import *
+if __name__ == "__main__":
+    chosen = replace(small(bits=[8]), entries=(Odd("sleeps", "sleeps", "lsh"),))
+    reproduce([chosen], Results(Path(sys.argv[3])), watch=Told())
+"""
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    here = os.path.dirname(__file__)
+    command = [sys.executable, str(script), here, os.path.dirname(here), str(tmp_path / "results")]
+    process = subprocess.Popen(command, start_new_session=True)
+    # The parent, the worker, and multiprocessing's own resource tracker.
+    wait_until(lambda: len(workers_of(process.pid)) >= 3)
+    time.sleep(2)  # the worker is in its run
+    process.kill()
+    process.wait()
+    wait_until(lambda: not workers_of(process.pid), 10)
 
 
 def test_data_that_can_not_be_had_fails_its_experiment_alone(tmp_path, monkeypatch):

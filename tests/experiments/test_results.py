@@ -26,6 +26,7 @@ def test_the_key_changes_with_everything_that_matters(run, monkeypatch):
     keys = {
         "as it is": run_key(run, "data"),
         "data": run_key(run, "other data"),
+        "data set": run_key(replace(run, data="digits"), "data"),
         "split": run_key(replace(run, split=0), "data"),
         "bits": run_key(replace(run, n_bits=17), "data"),
         "seed": run_key(replace(run, seed=1), "data"),
@@ -59,6 +60,8 @@ def test_the_fingerprint_is_of_the_content():
     queries[3, 4] ^= 1
     labels[0] ^= 1
     others = [
+        replace(digits, train_labels=digits.train_labels[::-1]),
+        replace(digits, database_labels=digits.database_labels[::-1]),
         replace(digits, queries=queries),
         replace(digits, query_labels=labels),
         replace(digits, queries=digits.queries[:-1]),
@@ -81,13 +84,25 @@ def test_computed_features_count_by_shape():
     assert fingerprint(replace(digits, train=X, database=X)) != fingerprint(
         replace(digits, train=X[1:], database=X[1:])
     )
+    # Without labels nothing says which rows they are: to the byte.
+    bare = replace(digits, train_labels=None, database_labels=None, query_labels=None)
+    assert fingerprint(replace(bare, train=X)) != fingerprint(replace(bare, train=nearly))
+    # A few whole rows do not make it whole.
+    partly = X.copy()
+    partly[:5] = np.round(partly[:5])
+    assert fingerprint(replace(digits, train=partly)) == fingerprint(replace(digits, train=X))
     whole = digits.train.astype(np.float32)
     other = whole.copy()
     other[5, 5] += 1
     assert fingerprint(replace(digits, train=whole)) != fingerprint(replace(digits, train=other))
 
 
-RECORD = {"n_bits": 16, "seed": 0, "data": {"name": "mnist"}, "finished": "2026-01-01T00:00:00+00:00"}
+RECORD = dict.fromkeys(results._FIELDS - {"key", "experiment", "method"}) | {
+    "n_bits": 16,
+    "seed": 0,
+    "data": {"name": "mnist"},
+    "finished": "2026-01-01T00:00:00+00:00",
+}
 
 
 def test_written_and_found(run, tmp_path):
@@ -111,7 +126,9 @@ def test_the_same_run_serves_another_experiment(run, tmp_path):
     assert {record["experiment"] for record in kept.all()} == {"fig-mnist", "ablation"}
 
 
-@pytest.mark.parametrize("content", ["", '{"key": "k", "for', "[1]", '"k"', '{"key": "another"}', "\xff"])
+@pytest.mark.parametrize(
+    "content", ["", '{"format": 1, "key": "k2"}', '{"key": "k", "for', "[1]", '"k"', '{"key": "another"}', "\xff"]
+)
 def test_a_damaged_file_is_no_result(run, tmp_path, content):
     kept = Results(tmp_path)
     kept.write(run, "k", RECORD)
@@ -126,9 +143,26 @@ def test_of_several_results_of_a_run_the_latest_counts(run, tmp_path):
     kept.write(run, "new", {**RECORD, "finished": "2026-01-02T00:00:00+00:00"})
     kept.write(run, "aged", {**RECORD, "finished": "2025-01-02T00:00:00+00:00"})
     assert [record["key"] for record in kept.all()] == ["new"]
-    # Another data set's is another result.
+    # Another data set's is another result, and so is a small version's.
     kept.write(run, "digits", {**RECORD, "data": {"name": "digits"}})
-    assert sorted(record["key"] for record in kept.all()) == ["digits", "new"]
+    kept.write(run, "small", {**RECORD, "data": {"name": "mnist", "limit": {"train": 9, "queries": 9}}})
+    assert sorted(record["key"] for record in kept.all()) == ["digits", "new", "small"]
+
+
+def test_what_a_writer_has_under_way_is_no_result(run, tmp_path, caplog):
+    kept = Results(tmp_path)
+    kept.write(run, "k", RECORD)
+    (tmp_path / "fig-mnist" / ".itq-16-0-k.0123.tmp.json").write_text("{")
+    assert [record["key"] for record in kept.all()] == ["k"]
+    assert (kept.count(), caplog.records) == (1, [])
+
+
+def test_a_folder_that_takes_no_files_is_an_error_at_once(tmp_path):
+    Results(tmp_path / "new").check()
+    assert list((tmp_path / "new").iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        Results(tmp_path / "file").check()
 
 
 def test_a_write_that_fails_leaves_nothing(run, tmp_path, monkeypatch):

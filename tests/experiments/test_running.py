@@ -9,7 +9,7 @@ import pytest
 import hashlearn
 from hashlearn.datasets import load
 from hashlearn.evaluation import Truth, bit_statistics, euclidean_neighbours, evaluate
-from hashlearn.experiments import grid
+from hashlearn.experiments import grid, running
 from hashlearn.experiments.running import Bench
 
 
@@ -44,6 +44,7 @@ def test_the_record_is_what_the_library_gives(bench):
     assert record["data"]["train"] == [1500, 64]
     assert record["parameters"] == {"max_iter": 50}
     assert record["training"]["seconds"] > 0
+    assert record["training"]["cpu_seconds"] > 0
     assert record["machine"]["numpy"] == np.__version__
     asked = record["examples"]["queries"]
     for query, items, distances in zip(asked, *(record["examples"][k] for k in ("items", "distances")), strict=True):
@@ -75,7 +76,38 @@ def test_a_limit_takes_the_first_vectors(bench):
     dataset = bench.dataset(run)
     np.testing.assert_array_equal(dataset.queries, load("digits").queries[:20])
     np.testing.assert_array_equal(dataset.train_labels, load("digits").train_labels[:100])
+    np.testing.assert_array_equal(dataset.database_labels, load("digits").database_labels[:100])
     assert dataset.database is dataset.train
+
+
+def test_each_split_is_its_own(bench, monkeypatch):
+    """The data of one split must not serve another, under whose key the result would be kept."""
+    asked = []
+
+    def load_split(name, *, split):
+        asked.append((name, split))
+        digits = load("digits")
+        return replace(digits, queries=np.roll(digits.queries, split, axis=1))
+
+    monkeypatch.setattr(running, "load", load_split)
+    own = Bench()
+    runs = [quick_run("table-dh", "itq", data="cifar10-dh", split=split, limit=None) for split in (0, 1, 1, 2)]
+    found = [own.run(run)["scores"]["map"] for run in runs]
+    assert asked == [("cifar10-dh", 0), ("cifar10-dh", 1), ("cifar10-dh", 2)]
+    assert found[1] == found[2]
+    assert len(set(found)) == 3
+
+
+def test_published_neighbours_are_held_against_ours(monkeypatch):
+    digits = load("digits")
+    published = euclidean_neighbours(digits.queries, digits.database, 100)
+    assert "published_neighbours" not in Bench().run(quick_run("fig-mnist", "lsh", limit=None))
+    for wrong, share in ((0, 1.0), (1, 0.9)):
+        theirs = published.copy()
+        theirs[:, :wrong] = published[:, 50 : 50 + wrong]  # not among the ten nearest
+        monkeypatch.setattr(running, "load", lambda *_, theirs=theirs, **__: replace(digits, ground_truth=theirs))
+        record = Bench().run(quick_run("fig-mnist", "lsh", limit=None))
+        assert record["published_neighbours"] == pytest.approx(share)
 
 
 def test_what_a_run_has_warned_of_is_kept(bench):
@@ -94,7 +126,7 @@ def test_runs_do_not_depend_on_those_before(bench):
     assert bench.run(smaller)["scores"] == Bench().run(smaller)["scores"] != first[1]
 
 
-@pytest.mark.skipif(not hashlearn.experiments.running.forget_peak(), reason="the system keeps no peak to forget")
+@pytest.mark.skipif(not running.forget_peak(), reason="the system keeps no peak to forget")
 def test_memory_is_that_of_the_run(bench):
     big = bench.run(quick_run("fig-mnist", "itq"))["training"]["peak_bytes"]
     hog = np.ones(40_000_000)  # 320 MB

@@ -18,7 +18,20 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Entry", "Experiment", "Limit", "Run", "experiment", "method_names", "names", "narrowed", "quick", "runs_of"]
+__all__ = [
+    "Entry",
+    "Experiment",
+    "Limit",
+    "Run",
+    "experiment",
+    "is_drawn",
+    "method_names",
+    "names",
+    "narrowed",
+    "quick",
+    "runs_of",
+    "setting_of",
+]
 
 
 @dataclass(frozen=True)
@@ -193,13 +206,22 @@ def narrowed(
     )
 
 
+def is_drawn(entry: Entry, data: str) -> bool:
+    """Whether another seed gives another result: the method draws something, or the data set's split is drawn."""
+    return DATASETS[data].takes_split or (entry.draws and METHODS[entry.method].draws())
+
+
+def setting_of(chosen: Experiment, entry: Entry) -> Setting:
+    """How a method is judged in an experiment: by its own distance."""
+    return replace(chosen.setting, protocol=replace(chosen.setting.protocol, distance=entry.distance))
+
+
 def runs_of(chosen: Experiment, data: str) -> Iterator[Run]:
     """All runs of an experiment on one of its data sets: seed by seed, so that one of everything comes first."""
     splits = DATASETS[data].takes_split
     for seed in range(chosen.seeds):
         for entry in chosen.entries:
-            how = replace(chosen.setting, protocol=replace(chosen.setting.protocol, distance=entry.distance))
-            drawn = splits or (entry.draws and METHODS[entry.method].draws())
+            how, drawn = setting_of(chosen, entry), is_drawn(entry, data)
             for n_bits in chosen.bits:
                 if seed and (not drawn or seed >= chosen.fewer.get(entry.name, {}).get(n_bits, chosen.seeds)):
                     continue

@@ -23,13 +23,17 @@ __all__ = ["Report", "html_report", "markdown_report", "write_report"]
 
 @dataclass(frozen=True)
 class Report:
-    """What was written, and of how many runs; ``n_missing``: the runs of the same experiments without a result."""
+    """What was written, and of how many runs; ``n_missing``: the runs of the same experiments without a result.
+
+    ``n_left_out``: results of methods, parameters or settings that are not the grid's.
+    """
 
     out: Path
     markdown: Path | None
     figures: tuple[Path, ...]
     n_runs: int
     n_missing: int
+    n_left_out: int = 0
 
 
 def write_report(
@@ -55,7 +59,8 @@ def write_report(
     folder, out = Path(folder), Path(out)
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder} of results; `hashlearn reproduce` makes one.")
-    outcomes = outcomes_of(Results(folder).all())
+    records = list(Results(folder).all())
+    outcomes = outcomes_of(records)
     if not outcomes:
         raise ValueError(f"{folder} holds no results of the experiments; `hashlearn reproduce` makes them.")
     claims = claims_of(outcomes)
@@ -73,7 +78,8 @@ def write_report(
         _write(text, markdown_report(outcomes, claims, links, commands=commands))
     _write(out, html_report(outcomes, claims, galleries=galleries, commands=commands))
     n_missing = sum(len(one.missing()) for one in outcomes)
-    return Report(out, text, tuple(drawn.values()), sum(len(one.records) for one in outcomes), n_missing)
+    n_runs = sum(len(one.records) for one in outcomes)
+    return Report(out, text, tuple(drawn.values()), n_runs, n_missing, len(records) - n_runs)
 
 
 def _draw(outcomes: Sequence[Outcomes], folder: Path) -> dict[tuple[str, str], Path]:

@@ -14,10 +14,11 @@ import numpy as np
 
 import hashlearn
 from hashlearn.datasets import Dataset
-from hashlearn.experiments.grid import Run
+from hashlearn.evaluation import Setting
+from hashlearn.experiments.grid import Entry, Run
 from hashlearn.storage import atomic_path, content_key
 
-__all__ = ["Results", "fingerprint", "parameters_of", "run_key", "seconds_of"]
+__all__ = ["Results", "fingerprint", "parameters_of", "run_key", "seconds_of", "setting_record"]
 
 logger = logging.getLogger(__name__)
 
@@ -73,10 +74,15 @@ def _is_whole(array: np.ndarray[Any, Any]) -> bool:
     return bool((some == np.round(some)).all())
 
 
-def parameters_of(run: Run) -> dict[str, Any]:
-    """All parameters of the run's method, defaults among them, which may change from version to version."""
+def parameters_of(entry: Entry) -> dict[str, Any]:
+    """All parameters of a method, defaults among them, which may change from version to version."""
     own = {"n_bits", "random_state", "callback", "show_progress"}
-    return {name: value for name, value in run.entry.hasher().get_params().items() if name not in own}
+    return {name: value for name, value in entry.hasher().get_params().items() if name not in own}
+
+
+def setting_record(setting: Setting) -> Record:
+    """How a run is judged, as plain values."""
+    return {"truth": setting.truth, "k": setting.k, "protocol": setting.protocol.as_dict()}
 
 
 def run_key(run: Run, data: str) -> str:
@@ -91,7 +97,7 @@ def run_key(run: Run, data: str) -> str:
         "truth": [run.setting.truth, run.setting.k],
         "protocol": run.setting.protocol.as_dict(),
         "method": run.entry.method,
-        "parameters": parameters_of(run),
+        "parameters": parameters_of(run.entry),
         "n_bits": run.n_bits,
         "seed": run.seed,
     }

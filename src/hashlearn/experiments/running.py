@@ -21,7 +21,7 @@ from hashlearn.datasets import Dataset, load
 from hashlearn.evaluation import Setting, Truth, bit_statistics, evaluate
 from hashlearn.experiments.grid import Limit, Run
 from hashlearn.experiments.judging import dataset_truth
-from hashlearn.experiments.results import Record, parameters_of
+from hashlearn.experiments.results import Record, parameters_of, setting_record
 from hashlearn.memory import forget_peak, peak_memory
 from hashlearn.threads import cores
 
@@ -91,8 +91,8 @@ class Bench:
             },
             "truth": truth.description,
             **_agreement(dataset, run, truth),
-            "setting": {"truth": run.setting.truth, "k": run.setting.k, "protocol": run.setting.protocol.as_dict()},
-            "parameters": parameters_of(run),
+            "setting": setting_record(run.setting),
+            "parameters": parameters_of(run.entry),
             "scores": {name: round(value, _DIGITS) for name, value in scores.items()},
             "codes": {name: round(value, _DIGITS) for name, value in statistics.items()},
             "training": {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-from hashlearn.experiments.grid import Experiment, Run, experiment, names, quick, runs_of
-from hashlearn.experiments.results import Record
+from hashlearn.experiments.grid import Entry, Experiment, Run, experiment, is_drawn, names, quick, runs_of, setting_of
+from hashlearn.experiments.results import Record, parameters_of, setting_record
 
 __all__ = ["Cell", "Outcomes", "measure_label", "outcomes_of", "signed_points"]
 
@@ -24,12 +25,12 @@ def measure_label(measure: str) -> str:
     kind, _, radius = measure.partition("@")
     if kind == "empty":
         return f"queries with nothing within {radius}, percent,"
-    return _MEASURES.get(measure, measure.upper())
+    return _MEASURES.get(measure, measure.upper() if kind == "p" else measure)
 
 
-def signed_points(value: float) -> str:
+def signed_points(value: float, digits: int = 2) -> str:
     """``+1.20`` or ``−0.35``."""
-    return f"{value:+.2f}".replace("-", "−")
+    return f"{value:+.{digits}f}".replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,9 @@ class Cell:
         return stdev(self.values) if len(self.values) > 1 else None
 
     @property
-    def error(self) -> float:
-        """Standard error of the mean; 0 for a single run, of which it is not known."""
-        return 0.0 if self.std is None else self.std / math.sqrt(len(self.values))
+    def error(self) -> float | None:
+        """Standard error of the mean; None for a single run, of which it is not known."""
+        return None if self.std is None else self.std / math.sqrt(len(self.values))
 
     def words(self, *, signed: bool = False) -> str:
         """Mean ± standard deviation; the mean alone of a single run."""
@@ -72,23 +73,40 @@ class Outcomes:
         return sorted(found, key=lambda record: int(record["seed"]))
 
     def cell(self, method: str, n_bits: int, measure: str) -> Cell | None:
-        """A measure of ``scores``, in percent; None if there is no run that has it."""
-        values = [100 * r["scores"][measure] for r in self.of(method, n_bits) if measure in r["scores"]]
-        return Cell(tuple(values)) if values else None
+        """A measure, seed by seed; None if there is no run that has it."""
+        values = self._by_seed(method, n_bits, measure)
+        return Cell(tuple(values.values())) if values else None
+
+    def _by_seed(self, method: str, n_bits: int, measure: str) -> dict[int, float]:
+        """Of ``scores`` in percent, or of ``codes`` as it is."""
+        found = {}
+        for record in self.of(method, n_bits):
+            if measure in record["scores"]:
+                found[record["seed"]] = 100 * record["scores"][measure]
+            elif measure in record["codes"]:
+                found[record["seed"]] = record["codes"][measure]
+        return found
 
     def number(self, method: str, n_bits: int, part: str, name: str) -> Cell | None:
         """Another number of the records, such as ``("training", "seconds")``, as it is."""
         values = [r[part][name] for r in self.of(method, n_bits) if r[part].get(name) is not None]
         return Cell(tuple(map(float, values))) if values else None
 
+    def paired(self, method: str, other: str, n_bits: int, measure: str) -> tuple[Cell, Cell] | None:
+        """Both methods' values of the seeds that both have; one that draws nothing has the same at each."""
+        ours, theirs = (self._by_seed(name, n_bits, measure) for name in (method, other))
+        for own, name, others in ((ours, method, theirs), (theirs, other, ours)):
+            if len(own) == 1 and not is_drawn(self._entry(name), self.data):
+                own |= dict.fromkeys(others, *own.values())
+        seeds = [seed for seed in ours if seed in theirs]
+        if not seeds:
+            return None
+        return Cell(tuple(ours[seed] for seed in seeds)), Cell(tuple(theirs[seed] for seed in seeds))
+
     def difference(self, method: str, other: str, n_bits: int, measure: str) -> Cell | None:
-        """``method`` minus ``other`` in percentage points, seed by seed; of the seeds that both have."""
-        ours, theirs = (
-            {r["seed"]: 100 * r["scores"][measure] for r in self.of(name, n_bits) if measure in r["scores"]}
-            for name in (method, other)
-        )
-        values = tuple(ours[seed] - theirs[seed] for seed in ours if seed in theirs)
-        return Cell(values) if values else None
+        """``method`` minus ``other``, seed by seed."""
+        pair = self.paired(method, other, n_bits, measure)
+        return None if pair is None else Cell(tuple(a - b for a, b in zip(pair[0].values, pair[1].values, strict=True)))
 
     @property
     def plan(self) -> Experiment:
@@ -121,22 +139,37 @@ class Outcomes:
         return sorted({int(record["n_bits"]) for record in self.records})
 
     def label(self, method: str) -> str:
-        return next(entry.label for entry in self.experiment.entries if entry.name == method)
+        return self._entry(method).label
+
+    def _entry(self, method: str) -> Entry:
+        return next(entry for entry in self.experiment.entries if entry.name == method)
 
 
 def outcomes_of(records: Iterable[Record]) -> list[Outcomes]:
-    """The results by experiment, in the grid's order, and data set, small versions apart; none that the grid lacks."""
+    """The results by experiment, in the grid's order, and data set, small versions apart.
+
+    Without those of methods, parameters or settings that are not the grid's (any more): a mean over them says nothing.
+    """
     groups: dict[tuple[str, str, bool], list[Record]] = {}
     for record in records:
         data = record["data"]
         groups.setdefault((record["experiment"], data["name"], bool(data.get("limit"))), []).append(record)
     found = []
     for name in names():
-        chosen = experiment(name)
         for (own, data, _), group in groups.items():
-            if own != name:
-                continue
-            known = tuple(record for record in group if record["method"] in chosen.methods)
-            if known:
-                found.append(Outcomes(chosen, data, known))
+            if own == name:
+                outcomes = Outcomes(experiment(name), data, tuple(group))
+                fitting = tuple(record for record in group if _fits(record, outcomes.plan))
+                if fitting:
+                    found.append(replace(outcomes, records=fitting))
     return found
+
+
+def _fits(record: Record, plan: Experiment) -> bool:
+    """Whether a record is of a run of the experiment as it stands in the grid, at whatever seed."""
+    for entry in plan.entries:
+        if entry.name == record["method"]:
+            wanted = (entry.method, parameters_of(entry), setting_record(setting_of(plan, entry)))
+            there = (record["library_method"], record["parameters"], record["setting"])
+            return json.dumps(wanted, sort_keys=True) == json.dumps(there, sort_keys=True)
+    return False
