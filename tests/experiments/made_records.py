@@ -47,7 +47,8 @@ def record_of(run, **scores):
         "codes": {
             name: round(float(rng.random()), 8)
             for name in ("imbalance", "most_imbalance", "correlation", "most_correlation", "utilisation", "entropy")
-        },
+        }
+        | {"n_codes": int(rng.integers(1, 10**6))},
         "training": {
             "seconds": round(float(rng.random()) * 100, 3),
             "cpu_seconds": round(float(rng.random()) * 200, 3),

@@ -165,11 +165,11 @@ def test_codes_time_and_memory_are_the_records():
     assert len(codes) == len(costs) == len(pairs)
     for (method, b), code, cost in zip(pairs, codes, costs, strict=True):
         assert code[1] == cost[1] == str(b)
-        for column, (name, digits, factor) in enumerate(
-            [("imbalance", 3, 1), ("correlation", 3, 1), ("utilisation", 1, 100), ("entropy", 2, 1)], start=2
-        ):
-            assert code[column] == f"{factor * np.mean(values_of(records, method, b, 'codes', name)):.{digits}f}"
-        assert code[6] == f"{100 * np.mean(values_of(records, method, b, 'scores', 'empty@3')):.1f}"
+        columns = [("imbalance", ".3f", 1), ("most_imbalance", ".3f", 1), ("correlation", ".3f", 1)]
+        columns += [("most_correlation", ".3f", 1), ("n_codes", ",.0f", 1), ("utilisation", ".1f", 100)]
+        for column, (name, form, factor) in enumerate([*columns, ("entropy", ".2f", 1)], start=2):
+            assert code[column] == f"{factor * np.mean(values_of(records, method, b, 'codes', name)):{form}}"
+        assert code[9] == f"{100 * np.mean(values_of(records, method, b, 'scores', 'empty@3')):.1f}"
         seconds = values_of(records, method, b, "training", "seconds")
         assert float(cost[2]) == pytest.approx(min(seconds), rel=0.01)
         assert float(cost[3]) == pytest.approx(np.mean(seconds), rel=0.01)

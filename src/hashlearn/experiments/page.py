@@ -34,8 +34,9 @@ __all__ = ["CLAIMS_ARE_READ", "SIGNS", "by_experiment", "counted", "html_report"
 SIGNS = {"holds": "✓", "does not hold": "✗", "not tested": "–"}
 #: For the reader of claims.
 CLAIMS_ARE_READ = (
-    "A claim is judged by its first reading; other readings, weaker or stricter, stand beside it. Here ± is the "
-    "standard error of a difference."
+    "A claim is judged by its first reading; other readings, weaker or stricter, stand beside it. A difference is the "
+    "mean over the seeds or splits that both methods have, ± its standard error; within the spread is less than two of "
+    "them."
 )
 _PLURALS = {"holds": "hold", "does not hold": "do not hold", "not tested": "not tested"}
 
@@ -226,7 +227,7 @@ def _experiment(name: str, outcomes: Outcomes, gallery: Gallery) -> str:
 def _how_to_read(outcomes: Outcomes) -> str:
     beside = any(name in outcomes.experiment.variants for name in outcomes.methods)
     return (
-        "<p>Mean ± standard deviation over runs; bold with ▸: the best mean of its column"
+        "<p>Mean ± standard deviation over runs; bold with ▸: the best mean of its column, whatever the number of runs"
         + ("; below the line: what was put beside the paper's comparison" if beside else "")
         + ".</p>"
     )

@@ -140,28 +140,30 @@ def difference_table(outcomes: Outcomes, measure: str) -> Table | None:
 def code_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
     """What the codes look like, mean over seeds; of all lengths, or of ``bits``."""
     columns = {
-        "imbalance": ("imbalance", "{:.3f}"),
-        "correlation": ("correlation", "{:.3f}"),
-        "utilisation": ("utilisation, %", "{:.1f}"),
-        "entropy": ("entropy, bits", "{:.2f}"),
+        "imbalance": ("imbalance", 1, ".3f"),
+        "most_imbalance": ("largest", 1, ".3f"),
+        "correlation": ("correlation", 1, ".3f"),
+        "most_correlation": ("largest", 1, ".3f"),
+        "n_codes": ("distinct codes", 1, ",.0f"),
+        "utilisation": ("utilisation, %", 100, ".1f"),
+        "entropy": ("entropy, bits", 1, ".2f"),
     }
     empty = sorted({name for record in outcomes.records for name in record["scores"] if name.startswith("empty@")})
-    head = ("method", "bits", *(words for words, _ in columns.values()))
+    head = ("method", "bits", *(words for words, *_ in columns.values()))
     rows = []
     for method, n_bits in _pairs(outcomes, bits):
         row = [Td(outcomes.label(method)), Td(str(n_bits))]
-        for name, (_, form) in columns.items():
+        for name, (_, factor, form) in columns.items():
             cell = outcomes.number(method, n_bits, "codes", name)
-            factor = 100 if name == "utilisation" else 1
-            row.append(Td(_NOTHING if cell is None else form.format(factor * cell.mean)))
+            row.append(Td(_NOTHING if cell is None else f"{factor * cell.mean:{form}}"))
         for name in empty:
             cell = outcomes.cell(method, n_bits, name)
             row.append(Td(_NOTHING if cell is None else f"{cell.mean:.1f}"))
         rows.append(tuple(row))
     caption = (
-        "The codes of the database, mean over runs. Imbalance: mean |mean of a bit|, bits as ±1. Correlation: mean "
-        "|correlation of two bits|. Utilisation: distinct codes of the most there could be. Empty: queries without "
-        "any item within the radius"
+        "The codes of the database, mean over runs. Imbalance: mean |mean of a bit|, bits as ±1, and the largest. "
+        "Correlation: mean |correlation of two bits|, and the largest. Utilisation: distinct codes of the most there "
+        "could be. Empty: queries without any item within the radius"
     )
     return Table(caption, (*head, *(f"empty at {name.removeprefix('empty@')}, %" for name in empty)), tuple(rows))
 
