@@ -66,7 +66,7 @@ def _claim(finding: Finding) -> list[str]:
     first, *others = finding.readings
     return [
         f"- {SIGNS[finding.verdict]} {finding.verdict}: **{_safe(finding.words)}** {_safe(reading_words(first))}",
-        *(f"  - {SIGNS[one.verdict]} {one.verdict}: {_safe(one.name)}" for one in others),
+        *(f"  - {SIGNS[o.verdict]} {o.verdict}: {_safe(o.name)}" for o in others if o.verdict != "not tested"),
     ]
 
 
