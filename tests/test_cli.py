@@ -191,7 +191,7 @@ def test_a_supervised_method(tmp_path):
 def test_what_only_python_can_give_is_no_parameter(tmp_path):
     result = run("fit", "digits", "-m", "udh-dnn", "-o", tmp_path / "m", "-p", "callback=print")
     assert result.returncode == 2
-    assert "-p takes name=value with one of decoder, hidden_units, init," in result.stderr
+    assert "-p takes name=value with one of constraint, decoder, hidden_units, init, init_codes," in result.stderr
     assert "callback" not in result.stderr.partition("got")[0]
 
 
