@@ -159,17 +159,17 @@ def outcomes_of(records: Iterable[Record]) -> list[Outcomes]:
         for (own, data, _), group in groups.items():
             if own == name:
                 outcomes = Outcomes(experiment(name), data, tuple(group))
-                fitting = tuple(record for record in group if _fits(record, outcomes.plan))
+                wanted = {entry.name: _identity(outcomes.plan, entry) for entry in outcomes.plan.entries}
+                fitting = tuple(record for record in group if _identity_of(record) == wanted.get(record["method"]))
                 if fitting:
                     found.append(replace(outcomes, records=fitting))
     return found
 
 
-def _fits(record: Record, plan: Experiment) -> bool:
-    """Whether a record is of a run of the experiment as it stands in the grid, at whatever seed."""
-    for entry in plan.entries:
-        if entry.name == record["method"]:
-            wanted = (entry.method, parameters_of(entry), setting_record(setting_of(plan, entry)))
-            there = (record["library_method"], record["parameters"], record["setting"])
-            return json.dumps(wanted, sort_keys=True) == json.dumps(there, sort_keys=True)
-    return False
+def _identity(plan: Experiment, entry: Entry) -> str:
+    """What a method's runs in an experiment have in common, at whatever length and seed."""
+    return json.dumps([entry.method, parameters_of(entry), setting_record(setting_of(plan, entry))], sort_keys=True)
+
+
+def _identity_of(record: Record) -> str:
+    return json.dumps([record["library_method"], record["parameters"], record["setting"]], sort_keys=True)
