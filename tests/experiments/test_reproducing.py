@@ -287,7 +287,8 @@ def test_kill_9_at_any_time_loses_at_most_the_run_under_way(tmp_path):
 
 
 def test_ctrl_c_ends_it_and_says_how_to_go_on(tmp_path):
-    process = start(tmp_path, *METHODS)
+    # A shell has the processes that it starts in the background, these tests perhaps, take no notice of Ctrl-C.
+    process = start(tmp_path, *METHODS, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     wait_until(lambda: list(tmp_path.glob("*/[!.]*.json")))
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it too
     _, words = process.communicate(timeout=30)
