@@ -12,6 +12,10 @@ class ModelFileError(ValueError):
     """A saved model is damaged, of another version, or does not fit the method it names."""
 
 
+class IndexFileError(ValueError):
+    """A saved index is damaged, of another version, or something else."""
+
+
 class DatasetError(OSError):
     """A data set can't be had: none of its sources answered, or its folder was not named."""
 

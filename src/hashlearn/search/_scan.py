@@ -1,0 +1,167 @@
+"""Exact searches that read every code: FAISS's Hamming kernels on plain arrays, also on memory maps, without a copy.
+
+Rows of the array are told apart by their number, and equal distances are in the order of the rows.
+
+FAISS is held to one OpenMP thread, and queries are shared among Python threads instead: on a busy machine OpenMP's
+threads wait for each other, and one query can take a hundred times longer on two of them than on one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hashlearn.codes import code_words, distance_type, distances_into
+from hashlearn.threads import cores, thread_map
+
+Codes = NDArray[np.uint8]
+Distances = NDArray[np.int32]
+Rows = NDArray[np.int64]
+
+# The lengths in bytes that FAISS has code of its own for; others take two to four times as long, longer codes too.
+_FAST_WIDTHS = (4, 8, 16, 20, 32, 64)
+# Up to so many neighbours a heap is faster than counting (measured: benchmarks/bench_search.py).
+HEAP_MOST = 100
+# Counting keeps room for k rows at every distance. Above this many bytes a query, distances are sorted instead.
+_COUNTING_BYTES = 1 << 26
+# Less work than this (codes compared) is not worth another thread.
+_SHARED_WORK = 1 << 21
+
+
+def scan_width(n_bytes: int) -> int:
+    """The bytes a code is padded to, with zeros, so that it is compared fast."""
+    return next((width for width in _FAST_WIDTHS if n_bytes <= width), -(-n_bytes // 8) * 8)
+
+
+def padded(codes: Codes, width: int) -> Codes:
+    """Codes with zero bytes up to ``width``; contiguous, and not copied if they are so already."""
+    if codes.shape[1] == width:
+        return np.ascontiguousarray(codes)
+    out = np.zeros((len(codes), width), dtype=np.uint8)
+    out[:, : codes.shape[1]] = codes
+    return out
+
+
+def is_sorted_for(k: int, width: int) -> bool:
+    """Whether so many neighbours of codes of this many bytes are found by sorting all distances."""
+    return _bucket_bytes(k, width) > _COUNTING_BYTES
+
+
+def _bucket_bytes(k: int, width: int) -> int:
+    return (8 * width + 1) * k * 8
+
+
+def nearest_rows(queries: Codes, codes: Codes, k: int) -> tuple[Distances, Rows]:
+    """Distances and rows (n_queries, k) of the k nearest, by (distance, row); k is at most the number of codes."""
+    distances = np.empty((len(queries), k), dtype=np.int32)
+    rows = np.empty((len(queries), k), dtype=np.int64)
+    width = codes.shape[1]
+    if is_sorted_for(k, width):
+        words = code_words(codes)
+
+        def work(part: slice) -> None:
+            _sort(queries[part], words, k, distances[part], rows[part])
+
+        most = 1
+    else:
+
+        def work(part: slice) -> None:
+            _select(queries[part], codes, k, distances[part], rows[part])
+
+        most = len(queries) if k <= HEAP_MOST else max(1, _COUNTING_BYTES // _bucket_bytes(k, width))
+    share(work, len(queries), len(codes), most)
+    return distances, rows
+
+
+def _select(queries: Codes, codes: Codes, k: int, distances: Distances, rows: Rows) -> None:
+    import faiss
+
+    with one_openmp_thread():
+        if k <= HEAP_MOST:
+            heap = faiss.int_maxheap_array_t()
+            heap.nh, heap.k = len(queries), k
+            heap.val, heap.ids = faiss.swig_ptr(distances), faiss.swig_ptr(rows)
+            # The heap orders by distance and then by row, so that of equal distances the first rows stay.
+            faiss.hammings_knn_hc(heap, faiss.swig_ptr(queries), faiss.swig_ptr(codes), len(codes), codes.shape[1], 1)
+        else:
+            sizes = len(queries), len(codes), k, codes.shape[1]
+            arrays = queries, codes, distances, rows
+            a, b, d, r = (faiss.swig_ptr(array) for array in arrays)
+            faiss.hammings_knn_mc(a, b, *sizes, d, r)
+
+
+def _sort(queries: Codes, words: NDArray[Any], k: int, distances: Distances, rows: Rows) -> None:
+    n_bits = 8 * queries.shape[1]
+    query_words = code_words(queries)
+    found = np.empty((1, words.shape[1]), dtype=distance_type(n_bits))
+    for i in range(len(queries)):
+        distances_into(query_words[:, i : i + 1], words, found)
+        # Only the rows within the distance of the k-th are sorted.
+        counts = np.cumsum(np.bincount(found[0], minlength=n_bits + 1))
+        near = np.flatnonzero(found[0] <= np.searchsorted(counts, k))
+        near = near[np.argsort(found[0, near], kind="stable")[:k]]
+        distances[i], rows[i] = found[0, near], near
+
+
+def rows_within(queries: Codes, codes: Codes, radius: int) -> tuple[Rows, Distances, Rows]:
+    """All up to the radius: offsets (n_queries + 1,), distances and rows, each query's by (distance, row)."""
+    import faiss
+
+    parts: dict[int, tuple[Any, Any, Any]] = {}
+
+    def work(part: slice) -> None:
+        some = queries[part]
+        with one_openmp_thread():
+            found = faiss.RangeSearchResult(len(some))
+            # FAISS's radius is the first distance that is too far.
+            pointers = faiss.swig_ptr(some), faiss.swig_ptr(codes)
+            sizes = len(some), len(codes), radius + 1, codes.shape[1]
+            faiss.hamming_range_search(*pointers, *sizes, found)  # type: ignore[attr-defined]
+            ends = faiss.rev_swig_ptr(found.lims, len(some) + 1).astype(np.int64)
+            size = int(ends[-1])
+            distances = faiss.rev_swig_ptr(found.distances, size).astype(np.int32) if size else np.empty(0, np.int32)
+            rows = faiss.rev_swig_ptr(found.labels, size).copy() if size else np.empty(0, np.int64)
+        parts[part.start] = np.diff(ends), distances, rows
+
+    share(work, len(queries), len(codes), len(queries))
+    return gathered([parts[start] for start in sorted(parts)])
+
+
+def gathered(parts: list[tuple[Any, Any, Any]]) -> tuple[Rows, Distances, Rows]:
+    """Counts, distances and rows of blocks of queries as one answer, each query's in order."""
+    none = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64)
+    counts, distances, rows = (np.concatenate(columns) for columns in zip(none, *parts, strict=True))
+    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    order = np.lexsort((rows, distances, np.repeat(np.arange(len(counts)), counts)))
+    return offsets, distances[order].astype(np.int32, copy=False), rows[order]
+
+
+def share(work: Callable[[slice], None], n_queries: int, n_codes: int, most: int) -> None:
+    """Call ``work`` with slices of at most ``most`` queries, on as many threads as the work is worth."""
+    n_threads = min(cores(), n_queries, 1 + n_queries * n_codes // _SHARED_WORK)
+    size = max(1, min(most, -(-n_queries // n_threads))) if n_queries else 1
+    slices = [slice(start, min(start + size, n_queries)) for start in range(0, n_queries, size)]
+    if n_threads < 2:
+        for part in slices:
+            work(part)
+    else:
+        with thread_map(n_threads) as threads:
+            threads(work, slices)
+
+
+@contextmanager
+def one_openmp_thread() -> Iterator[None]:
+    """FAISS on one thread in here; the number is each Python thread's own, and is set back."""
+    import faiss
+
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)

@@ -1,0 +1,437 @@
+"""``HammingIndex``: codes under ids, searched exactly, in memory or from a memory map."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hashlearn.codes import check_codes, n_bytes
+from hashlearn.search._scan import (
+    HEAP_MOST,
+    Codes,
+    Distances,
+    Rows,
+    is_sorted_for,
+    nearest_rows,
+    padded,
+    rows_within,
+    scan_width,
+)
+from hashlearn.search._tables import Estimate, Shape, Tables, least_queries, scan_cost
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["MISSING", "HammingIndex", "Matches", "Neighbours", "Plan"]
+
+#: The distance of a neighbour that is not there (its id is −1): no radius reaches it.
+MISSING = np.iinfo(np.int32).max
+Ids = NDArray[np.int64]
+Engine = Literal["scan", "sort", "tables"]
+
+
+class Neighbours(NamedTuple):
+    """The k nearest of each query: ``distances`` (n, k) int32 and ``ids`` (n, k) int64, by (distance, id).
+
+    Where an index has fewer than k codes, the id is −1 and the distance :data:`MISSING`.
+    """
+
+    distances: Distances
+    ids: Ids
+
+
+class Matches:
+    """All within a radius of each query: ``matches[i]`` is query i's (distances, ids), by (distance, id).
+
+    ``offsets`` (n + 1,), ``distances`` and ``ids`` hold them one query after the other: query i's are at
+    ``offsets[i]:offsets[i + 1]``.
+    """
+
+    def __init__(self, offsets: Rows, distances: Distances, ids: Ids) -> None:
+        self.offsets, self.distances, self.ids = offsets, distances, ids
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> tuple[Distances, Ids]:
+        i = range(len(self))[i]
+        part = slice(self.offsets[i], self.offsets[i + 1])
+        return self.distances[part], self.ids[part]
+
+    def __iter__(self) -> Iterator[tuple[Distances, Ids]]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"Matches({len(self):,} queries, {len(self.ids):,} matches)"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a search is done, and why.
+
+    ``engine``: ``scan`` compares every code, ``sort`` orders all distances, ``tables`` looks up pieces of the query
+    (multi-index hashing). ``microseconds``: about what a query takes on one core. ``tables``: those that are used, or
+    that would be faster but are not worth making yet.
+    """
+
+    engine: Engine
+    reason: str
+    microseconds: float
+    tables: Shape | None = None
+
+    def __str__(self) -> str:
+        return f"{self.engine}: {self.reason}"
+
+
+class _State(NamedTuple):
+    """Codes (n, padded bytes) and their ids (n,), ascending. A change makes another one, so that searches go on."""
+
+    codes: Codes
+    ids: Ids
+
+
+class HammingIndex:
+    """Packed codes of ``n_bits`` bits under ids of your own, searched exactly.
+
+    Answers are by (distance, id). Ids are whole numbers from 0 on. Searches may run in several threads at once, also
+    while another thread changes the index: each sees it as it was before a change or after.
+
+    Example:
+        >>> import numpy as np
+        >>> from hashlearn.search import HammingIndex
+        >>> index = HammingIndex(n_bits=8)
+        >>> index.add(np.array([[0b1111_0000], [0b1111_0001], [0b0000_1111]], dtype=np.uint8))
+        array([0, 1, 2])
+        >>> index.search(np.array([[0b1111_0011]], dtype=np.uint8), k=2)
+        Neighbours(distances=array([[1, 2]], dtype=int32), ids=array([[1, 0]]))
+
+    Adding ids above all others costs what it adds; other changes copy the codes, which takes about as long as a search.
+    """
+
+    def __init__(self, n_bits: int) -> None:
+        self.n_bits = operator.index(n_bits)
+        self._width = scan_width(n_bytes(self.n_bits))
+        self._changing = Lock()
+        self._estimate: Estimate | None = None
+        self._set(_State(np.empty((0, self._width), np.uint8), np.empty(0, np.int64)))
+
+    def _set(self, state: _State, room: _State | None = None) -> None:
+        self._state = state
+        #: Larger arrays, of which the state is the beginning; what is behind it may be filled.
+        self._room = room
+        self._tables: Tables | None = None
+        # Queries within a radius since the last change.
+        self._scanned = 0
+
+    def __len__(self) -> int:
+        return len(self._state.ids)
+
+    def __contains__(self, id: object) -> bool:
+        ids = self._state.ids
+        if not isinstance(id, (int, np.integer)):
+            return False
+        row = int(np.searchsorted(ids, id))
+        return row < len(ids) and int(ids[row]) == id
+
+    def __repr__(self) -> str:
+        return f"HammingIndex(n_bits={self.n_bits}), {len(self):,} codes"
+
+    @property
+    def ids(self) -> Ids:
+        """All ids, ascending; not to be changed."""
+        ids = self._state.ids[:]
+        ids.flags.writeable = False
+        return ids
+
+    @property
+    def codes(self) -> Codes:
+        """All packed codes, by id; not to be changed."""
+        codes = self._state.codes[:, : n_bytes(self.n_bits)]
+        codes.flags.writeable = False
+        return codes
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    def add(self, codes: ArrayLike, ids: ArrayLike | None = None) -> Ids:
+        """Add codes, under ``ids`` (n,) or else under the numbers after the largest id; returns their ids.
+
+        Raises:
+            ValueError: An id is there already, or twice in ``ids``. Nothing is added then.
+        """
+        new = padded(check_codes(codes, self.n_bits), self._width)
+        with self._changing:
+            state = self._state
+            after = int(state.ids[-1]) + 1 if len(state.ids) else 0
+            if ids is None:
+                if after + len(new) > np.iinfo(np.int64).max:
+                    raise ValueError("there is no larger id left: give ids.")
+                given = np.arange(after, after + len(new), dtype=np.int64)
+            else:
+                given = _checked_ids(ids, len(new))
+            if not len(given):
+                return given
+            order = np.argsort(given, kind="stable")
+            ordered = given[order]
+            if ordered[0] >= after:
+                self._append(state, new if ids is None else new[order], ordered)
+            else:
+                places = np.searchsorted(state.ids, ordered)
+                there = state.ids[np.minimum(places, len(state.ids) - 1)] == ordered
+                if there.any():
+                    raise ValueError(f"id {ordered[there][0]} is in the index already{_more(there.sum())}.")
+                rows = np.insert(np.arange(len(state.ids)), places, len(state.ids) + order)
+                codes = np.take(np.concatenate([state.codes, new]), rows, axis=0)
+                self._set(_State(codes, np.insert(state.ids, places, ordered)))
+        return given
+
+    def _append(self, state: _State, codes: Codes, ids: Ids) -> None:
+        """Fill the room behind the last code; make more of it first if there is too little."""
+        n, after = len(state.ids), len(state.ids) + len(ids)
+        room = self._room
+        if room is None or after > len(room.ids):
+            size = max(after, n + n // 2)
+            room = _State(np.empty((size, self._width), np.uint8), np.empty(size, np.int64))
+            room.codes[:n], room.ids[:n] = state
+        room.codes[n:after], room.ids[n:after] = codes, ids
+        self._set(_State(room.codes[:after], room.ids[:after]), room)
+
+    def remove(self, ids: ArrayLike) -> None:
+        """Remove codes. A ValueError, and nothing removed, if an id is not there or is given twice."""
+        with self._changing:
+            state = self._state
+            keep = np.ones(len(state.ids), dtype=np.bool_)
+            keep[_rows_of(state, _checked_ids(ids))] = False
+            self._set(_part(state, np.flatnonzero(keep)))
+
+    def update(self, ids: ArrayLike, codes: ArrayLike) -> None:
+        """Give ids other codes. A ValueError, and nothing changed, if an id is not there or is given twice."""
+        new = padded(check_codes(codes, self.n_bits), self._width)
+        with self._changing:
+            state = self._state
+            rows = _rows_of(state, _checked_ids(ids, len(new)))
+            changed = np.array(state.codes)
+            changed[rows] = new
+            self._set(_State(changed, state.ids))
+
+    def reconstruct(self, ids: ArrayLike) -> Codes:
+        """The packed codes (n, bytes) of ``ids`` (n,); an id may stand there twice."""
+        state = self._state
+        return state.codes[_rows_of(state, _checked_ids(ids, distinct=False)), : n_bytes(self.n_bits)]
+
+    # -- searches -----------------------------------------------------------------------------------------------------
+
+    def search(self, codes: ArrayLike, k: int, *, allow: ArrayLike | None = None) -> Neighbours:
+        """The k nearest codes of each query.
+
+        Args:
+            codes: Packed codes (n, bytes) of the queries.
+            k: How many; above the size of the index the rest is missing.
+            allow: Only these ids are searched; those that are not in the index are passed over.
+        """
+        queries = padded(check_codes(codes, self.n_bits), self._width)
+        k = _at_least("k", k, 1)
+        state = _allowed(self._state, allow)
+        distances = np.full((len(queries), k), MISSING, dtype=np.int32)
+        ids = np.full((len(queries), k), -1, dtype=np.int64)
+        there = min(k, len(state.ids))
+        if there and len(queries):
+            distances[:, :there], rows = nearest_rows(queries, state.codes, there)
+            ids[:, :there] = state.ids[rows]
+        return Neighbours(distances, ids)
+
+    def within(
+        self, codes: ArrayLike, radius: int, *, allow: ArrayLike | None = None, engine: Engine | None = None
+    ) -> Matches:
+        """All codes within a Hamming distance of each query, ``radius`` itself included.
+
+        Args:
+            codes: Packed codes (n, bytes) of the queries.
+            radius: The largest distance.
+            allow: Only these ids are searched; those that are not in the index are passed over.
+            engine: ``"scan"`` or ``"tables"``; None: what :meth:`explain` says. The answer is the same.
+        """
+        queries = padded(check_codes(codes, self.n_bits), self._width)
+        radius = min(_at_least("radius", radius, 0), self.n_bits)
+        if engine not in (None, "scan", "tables"):
+            raise ValueError(f"engine must be None, 'scan' or 'tables'; got {engine!r}.")
+        if engine == "tables" and allow is not None:
+            raise ValueError("tables know no allow-list: leave engine out, or say 'scan'.")
+        state = _allowed(self._state, allow)
+        tables = None
+        if engine == "tables" or (engine is None and allow is None):
+            tables = self._tables_for(state, radius, len(queries), forced=engine is not None)
+        if not len(state.ids) or not len(queries):
+            return Matches(np.zeros(len(queries) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
+        find = rows_within(queries, state.codes, radius) if tables is None else tables.within(queries, radius)
+        offsets, distances, rows = find
+        return Matches(offsets, distances, state.ids[rows])
+
+    def _tables_for(self, state: _State, radius: int, n_queries: int, *, forced: bool) -> Tables | None:
+        """Tables to search in, made if that pays (or if they are asked for); None: scan."""
+        with self._changing:
+            if state is not self._state:  # changed meanwhile
+                return None
+            n, self._scanned = len(state.ids), self._scanned + n_queries
+            if self._tables is None and not forced and self._scanned < least_queries(n, self._width):
+                return None  # as the plan would say, without the time to make one
+            plan = self._plan_within(radius, 0)
+            if plan.engine != "tables" and not forced:
+                return None
+            shape = plan.tables or self._fresh_estimate().cheapest(radius, n)
+            if shape is None:
+                raise ValueError(f"radius {radius} would take too many lookups in tables: leave engine out.")
+            if self._tables is None or self._tables.shape != shape:
+                self._tables = Tables(state.codes, shape)
+            return self._tables
+
+    # -- plans --------------------------------------------------------------------------------------------------------
+
+    def explain(self, *, k: int | None = None, radius: int | None = None, n_queries: int = 1) -> Plan:
+        """How a search for the ``k`` nearest, or within a ``radius``, of so many queries would be done now."""
+        n_queries = _at_least("n_queries", n_queries, 0)
+        if k is not None and radius is None:
+            return self._plan_search(_at_least("k", k, 1))
+        if radius is not None and k is None:
+            with self._changing:
+                return self._plan_within(min(_at_least("radius", radius, 0), self.n_bits), n_queries)
+        raise ValueError("explain takes k or radius, one of them.")
+
+    def _plan_search(self, k: int) -> Plan:
+        n = len(self)
+        cost = scan_cost(n, self._width) / 1e3
+        size = f"{n:,} codes of {self.n_bits} bits"
+        if is_sorted_for(min(k, n), self._width):
+            return Plan("sort", f"the distances to {size} are sorted, {min(k, n):,} being too many to count", 8 * cost)
+        how = "the nearest kept in a heap" if k <= HEAP_MOST else "counted by distance"
+        return Plan("scan", f"{size} are compared, {how}", 2 * cost)
+
+    def _plan_within(self, radius: int, n_queries: int) -> Plan:
+        n = len(self)
+        scan = scan_cost(n, self._width)
+        size = f"{n:,} codes of {self.n_bits} bits"
+        if not n:
+            return Plan("scan", f"{size} are compared", 0.0)
+        estimate = self._fresh_estimate()
+        if self._tables is not None:
+            shape = self._tables.shape
+            cost = estimate.cost(shape, radius, n)
+            if cost < scan:
+                return Plan("tables", f"{shape} of {size} are there, {_times(scan / cost)} a scan", cost / 1e3, shape)
+        best = estimate.cheapest(radius, n)
+        cost = scan if best is None else estimate.cost(best, radius, n)
+        if best is None or cost >= scan:
+            return Plan("scan", f"{size} are compared, which no tables do sooner at radius {radius}", scan / 1e3)
+        # Made once as much time was spent on scans as it takes to make them: at most twice the least possible.
+        worth = int(best.stored_cost * n / (scan - cost)) + 1
+        queries = self._scanned + n_queries
+        gain = f"{best} would be {_times(scan / cost)} a scan"
+        if queries < worth:
+            reason = f"{size} are compared; {gain}, and are made after {worth:,} queries without a change"
+            return Plan("scan", reason, scan / 1e3, best)
+        return Plan("tables", f"{gain} of {size}, and are made for {queries:,} queries", cost / 1e3, best)
+
+    def _fresh_estimate(self) -> Estimate:
+        """An estimate from these codes, or from nearly as many: one code more does not change what codes are like."""
+        n = len(self)
+        if self._estimate is None or not 0.8 <= self._estimate.n_codes / n <= 1.25:
+            self._estimate = Estimate(self._state.codes, self.n_bits)
+        return self._estimate
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all codes and ids to one file (safetensors: plain arrays and JSON), whole or not at all."""
+        from hashlearn.search._index_file import write_index
+
+        state = self._state
+        write_index(path, self.n_bits, state.codes[:, : n_bytes(self.n_bits)], state.ids)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, mmap: bool = True, check: bool = True) -> Self:
+        """Read a saved index; an :class:`~hashlearn.errors.IndexFileError` says what is damaged or does not fit.
+
+        Args:
+            path: The file.
+            mmap: Search the file where it lies, without a copy, if its codes have a length that allows it (32, 64, 128,
+                160, 256 and 512 bits, and multiples of 64 above); a change to the index copies it and leaves the file.
+            check: Compare the content with the checksum in the file, for which all of it is read.
+        """
+        from hashlearn.search._index_file import read_index
+
+        n_bits, codes, ids = read_index(path, mmap=mmap, check=check)
+        index = cls(n_bits)
+        index._set(_State(padded(codes, index._width), ids))
+        return index
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.0f}× as fast as" if ratio >= 2 else f"{ratio:.1f}× as fast as"
+
+
+def _at_least(name: str, value: int, least: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.") from None
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}; got {number}.")
+    return number
+
+
+def _checked_ids(ids: ArrayLike, n: int | None = None, *, distinct: bool = True) -> Ids:
+    """Ids (n,) as int64, or a ValueError that says what does not fit."""
+    array = np.asarray(ids)
+    if array.ndim == 0:
+        array = array[None]
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"ids must be whole numbers, one dimension; got {array.dtype} {array.shape}.")
+    if n is not None and len(array) != n:
+        raise ValueError(f"there must be an id for each of the {n} codes; got {len(array)}.")
+    if len(array) and (array.min() < 0 or array.max() >= np.iinfo(np.int64).max):
+        raise ValueError(f"ids must be from 0 to 2⁶³ − 2; got {array.min() if array.min() < 0 else array.max()}.")
+    checked = array.astype(np.int64)
+    if distinct and len(checked) > 1:
+        ordered = np.sort(checked)
+        twice = ordered[1:] == ordered[:-1]
+        if twice.any():
+            raise ValueError(f"an id may be given once; {ordered[1:][twice][0]} is there twice.")
+    return checked
+
+
+def _rows_of(state: _State, ids: Ids) -> Rows:
+    rows = np.searchsorted(state.ids, ids)
+    known = np.zeros(len(ids), dtype=np.bool_)
+    inside = rows < len(state.ids)
+    known[inside] = state.ids[rows[inside]] == ids[inside]
+    if not known.all():
+        raise ValueError(f"id {ids[~known][0]} is not in the index{_more((~known).sum())}.")
+    return rows
+
+
+def _more(n: Any) -> str:
+    return f" ({int(n) - 1:,} more)" if n > 1 else ""
+
+
+def _allowed(state: _State, allow: ArrayLike | None) -> _State:
+    """The part of the state that a search may find."""
+    if allow is None:
+        return state
+    ids = np.sort(_checked_ids(allow, distinct=False))
+    rows = np.searchsorted(state.ids, ids)
+    inside = rows < len(state.ids)
+    rows = rows[inside][state.ids[rows[inside]] == ids[inside]]
+    return _part(state, rows[np.diff(rows, prepend=-1) > 0])
+
+
+def _part(state: _State, rows: Rows) -> _State:
+    # np.take: indexing a matrix by rows is twenty times slower.
+    return _State(np.take(state.codes, rows, axis=0), state.ids[rows])
