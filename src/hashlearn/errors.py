@@ -16,6 +16,14 @@ class IndexFileError(ValueError):
     """A saved index is damaged, of another version, or something else."""
 
 
+class CollectionError(ValueError):
+    """A file is no collection, or damaged, of another version, or its model does not fit."""
+
+
+class CollectionBusyError(OSError):
+    """A collection can't be changed now: another process is writing."""
+
+
 class DatasetError(OSError):
     """A data set can't be had: none of its sources answered, or its folder was not named."""
 

@@ -405,7 +405,7 @@ def test_tables_are_made_when_enough_was_asked_and_dropped_by_a_change():
 
 
 def test_small_indexes_are_scanned():
-    index, codes, *_ = filled(64, n=200)
+    index, *_ = filled(64, n=200)
     assert index.explain(radius=1, n_queries=10**9).engine == "scan"
     assert "no tables" in str(index.explain(radius=1, n_queries=10**9))
 

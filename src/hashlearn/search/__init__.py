@@ -1,5 +1,6 @@
-"""Search: codes under ids, the k nearest, all within a radius."""
+"""Search: codes under ids, the k nearest, all within a radius; in memory, and in a file that is kept."""
 
+from hashlearn.search.collection import Collection, Item
 from hashlearn.search.index import MISSING, HammingIndex, Matches, Neighbours, Plan
 
-__all__ = ["MISSING", "HammingIndex", "Matches", "Neighbours", "Plan"]
+__all__ = ["MISSING", "Collection", "HammingIndex", "Item", "Matches", "Neighbours", "Plan"]

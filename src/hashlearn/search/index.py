@@ -174,27 +174,32 @@ class HammingIndex:
                     raise ValueError("there is no larger id left: give ids.")
                 given = np.arange(after, after + len(new), dtype=np.int64)
             else:
-                given = _checked_ids(ids, len(new))
-            if not len(given):
-                return given
-            order = np.argsort(given, kind="stable")
-            ordered = given[order]
-            if ordered[0] >= after:
-                self._append(state, new if ids is None else new[order], ordered)
-            else:
-                places = np.searchsorted(state.ids, ordered)
-                there = state.ids[np.minimum(places, len(state.ids) - 1)] == ordered
-                if there.any():
-                    raise ValueError(f"id {ordered[there][0]} is in the index already{_more(there.sum())}.")
-                rows = np.insert(np.arange(len(state.ids)), places, len(state.ids) + order)
-                codes = np.take(np.concatenate([state.codes, new]), rows, axis=0)
-                self._set(_State(codes, np.insert(state.ids, places, ordered)))
+                given = checked_ids(ids, len(new))
+            self._insert(state, new, given)
         return given
+
+    def _insert(self, state: _State, new: Codes, given: Ids) -> None:
+        """Make the state of ``state`` and the new codes."""
+        order = np.argsort(given, kind="stable")
+        ordered = given[order]
+        if not len(given):
+            if state is not self._state:
+                self._set(state)
+        elif not len(state.ids) or ordered[0] > state.ids[-1]:
+            self._append(state, np.take(new, order, axis=0), ordered)
+        else:
+            places = np.searchsorted(state.ids, ordered)
+            there = state.ids[np.minimum(places, len(state.ids) - 1)] == ordered
+            if there.any():
+                raise ValueError(f"id {ordered[there][0]} is in the index already{_more(there.sum())}.")
+            rows = np.insert(np.arange(len(state.ids)), places, len(state.ids) + order)
+            codes = np.take(np.concatenate([state.codes, new]), rows, axis=0)
+            self._set(_State(codes, np.insert(state.ids, places, ordered)))
 
     def _append(self, state: _State, codes: Codes, ids: Ids) -> None:
         """Fill the room behind the last code; make more of it first if there is too little."""
         n, after = len(state.ids), len(state.ids) + len(ids)
-        room = self._room
+        room = self._room if state is self._state else None
         if room is None or after > len(room.ids):
             size = max(after, n + n // 2)
             room = _State(np.empty((size, self._width), np.uint8), np.empty(size, np.int64))
@@ -204,26 +209,42 @@ class HammingIndex:
 
     def remove(self, ids: ArrayLike) -> None:
         """Remove codes. A ValueError, and nothing removed, if an id is not there or is given twice."""
-        with self._changing:
-            state = self._state
-            keep = np.ones(len(state.ids), dtype=np.bool_)
-            keep[_rows_of(state, _checked_ids(ids))] = False
-            self._set(_part(state, np.flatnonzero(keep)))
+        self.exchange(ids, np.empty((0, n_bytes(self.n_bits)), np.uint8), ())
 
     def update(self, ids: ArrayLike, codes: ArrayLike) -> None:
         """Give ids other codes. A ValueError, and nothing changed, if an id is not there or is given twice."""
         new = padded(check_codes(codes, self.n_bits), self._width)
         with self._changing:
             state = self._state
-            rows = _rows_of(state, _checked_ids(ids, len(new)))
+            rows = _rows_of(state, checked_ids(ids, len(new)))
             changed = np.array(state.codes)
             changed[rows] = new
             self._set(_State(changed, state.ids))
 
+    def exchange(self, gone: ArrayLike, codes: ArrayLike, ids: ArrayLike) -> None:
+        """Remove the ids ``gone`` and add codes under ``ids`` in one step, which no search sees half done.
+
+        An id may be among both. A ValueError, and nothing changed, if one of ``gone`` is not there, or one of ``ids``
+        still is, or one is given twice.
+        """
+        new = padded(check_codes(codes, self.n_bits), self._width)
+        with self._changing:
+            state = self._state
+            out, given = checked_ids(gone), checked_ids(ids, len(new))
+            if len(out):
+                keep = np.ones(len(state.ids), dtype=np.bool_)
+                keep[_rows_of(state, out)] = False
+                state = _part(state, np.flatnonzero(keep))
+            self._insert(state, new, given)
+
     def reconstruct(self, ids: ArrayLike) -> Codes:
         """The packed codes (n, bytes) of ``ids`` (n,); an id may stand there twice."""
         state = self._state
-        return state.codes[_rows_of(state, _checked_ids(ids, distinct=False)), : n_bytes(self.n_bits)]
+        return state.codes[_rows_of(state, checked_ids(ids, distinct=False)), : n_bytes(self.n_bits)]
+
+    def rows_of(self, ids: ArrayLike) -> Rows:
+        """Where each id stands among :attr:`ids`; a ValueError if one is not there."""
+        return _rows_of(self._state, checked_ids(ids, distinct=False))
 
     # -- searches -----------------------------------------------------------------------------------------------------
 
@@ -385,7 +406,7 @@ def _at_least(name: str, value: int, least: int) -> int:
     return number
 
 
-def _checked_ids(ids: ArrayLike, n: int | None = None, *, distinct: bool = True) -> Ids:
+def checked_ids(ids: ArrayLike, n: int | None = None, *, distinct: bool = True) -> Ids:
     """Ids (n,) as int64, or a ValueError that says what does not fit."""
     array = np.asarray(ids)
     if array.ndim == 0:
@@ -425,7 +446,7 @@ def _allowed(state: _State, allow: ArrayLike | None) -> _State:
     """The part of the state that a search may find."""
     if allow is None:
         return state
-    ids = np.sort(_checked_ids(allow, distinct=False))
+    ids = np.sort(checked_ids(allow, distinct=False))
     rows = np.searchsorted(state.ids, ids)
     inside = rows < len(state.ids)
     rows = rows[inside][state.ids[rows[inside]] == ids[inside]]

@@ -1,0 +1,417 @@
+"""``Collection``: codes, ids, sources and payloads in one SQLite file, with an index in memory that is kept in step."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hashlearn.codes import check_codes
+from hashlearn.errors import CollectionError
+from hashlearn.search import _database
+from hashlearn.search._database import Database
+from hashlearn.search.index import HammingIndex, Ids, Matches, Neighbours, checked_ids
+from hashlearn.storage import atomic_path, check_target, content_key
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from hashlearn.hashers import Hasher
+
+__all__ = ["Collection", "Item"]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item of a collection."""
+
+    id: int
+    source: str | None
+    payload: Any
+
+
+class _Change(NamedTuple):
+    """What a transaction does to the codes: ids that go, and codes that come under ids."""
+
+    gone: Ids
+    codes: NDArray[np.uint8]
+    ids: Ids
+
+
+class Collection:
+    """Codes with ids, sources and payloads, kept in one file and searched in memory.
+
+    Every change is a transaction: when the call returns it is on the disk, and whatever happens in the middle of it
+    leaves the file as it was. Many may read while one writes; :meth:`refresh` shows what others wrote.
+
+    Example:
+        >>> from hashlearn import ITQ
+        >>> from hashlearn.datasets import load
+        >>> from hashlearn.search import Collection
+        >>> digits = load("digits")
+        >>> model = ITQ(n_bits=32, random_state=0).fit(digits.train)
+        >>> with Collection.create("digits.hl", model=model) as collection:
+        ...     ids = collection.add(collection.encode(digits.database))
+        ...     found = collection.search(collection.encode(digits.queries), k=3)
+    """
+
+    def __init__(self, database: Database) -> None:
+        """Use :meth:`create` or :meth:`open`."""
+        self._database = database
+        self._model: Hasher | None = None
+        self.index = HammingIndex(database.n_bits)
+        self._seen = 0
+        self._load()
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        model: Hasher | None = None,
+        n_bits: int | None = None,
+        info: dict[str, Any] | None = None,
+    ) -> Self:
+        """Make an empty collection.
+
+        Args:
+            path: The file, which must not be there yet.
+            model: What makes codes of vectors; kept in the file.
+            n_bits: The length of the codes, if there is no model.
+            info: Plain values to keep with it (:attr:`info`), such as what features the model takes.
+        """
+        path = Path(path)
+        if (model is None) == (n_bits is None):
+            raise ValueError("a collection takes a model or n_bits, one of them.")
+        if check_target(path) and path.exists():
+            raise FileExistsError(f"{path} is there already: open it, or choose another name.")
+        meta: dict[str, Any] = {"hashlearn": version("hashlearn"), "info": _json("info", info or {})}
+        if model is not None:
+            n_bits = model.n_bits_
+            meta |= {"model": _model_bytes(model), "method": model.name, "n_features": int(model.n_features_in_)}
+            meta["model_key"] = content_key(np.frombuffer(meta["model"], np.uint8))
+        assert n_bits is not None
+        HammingIndex(n_bits)  # refuses what is no number of bits
+        with atomic_path(path) as temporary:
+            _database.create(temporary, int(n_bits), meta)
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, readonly: bool = False) -> Self:
+        """Open a collection; a :class:`~hashlearn.errors.CollectionError` says what is damaged or does not fit."""
+        database = Database(Path(path), readonly=readonly)
+        try:
+            return cls(database)
+        except BaseException:
+            database.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the file; the last to close it clears away what SQLite keeps beside it."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self.index
+
+    def __repr__(self) -> str:
+        return f"Collection({str(self.path)!r}), {len(self):,} items of {self.n_bits} bits"
+
+    @property
+    def path(self) -> Path:
+        return self._database.path
+
+    @property
+    def n_bits(self) -> int:
+        return self._database.n_bits
+
+    @property
+    def ids(self) -> Ids:
+        """All ids, ascending; not to be changed."""
+        return self.index.ids
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """The plain values that it was made with."""
+        found: dict[str, Any] = json.loads(self._database.meta.get("info") or "{}")
+        return found
+
+    # -- the model ----------------------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> Hasher | None:
+        """What makes codes of vectors; None if the collection was made without."""
+        if self._model is None:
+            content = self._database.model()
+            if content is not None:
+                self._model = _model_of(content, self.path)
+                if self._model.n_bits_ != self.n_bits:
+                    raise CollectionError(
+                        f"{self.path} is damaged: its codes have {self.n_bits} bits, its model's {self._model.n_bits_}."
+                    )
+        return self._model
+
+    def has_model(self, model: Hasher) -> bool:
+        """Whether this is the model that the collection was made with, to the byte."""
+        key = content_key(np.frombuffer(_model_bytes(model), np.uint8))
+        return bool(self._database.meta.get("model_key") == key)
+
+    def encode(self, vectors: ArrayLike) -> NDArray[np.uint8]:
+        """Packed codes of vectors, by the collection's model."""
+        model = self.model
+        if model is None:
+            raise ValueError(f"{self.path} has no model: it takes codes, not vectors.")
+        found = np.asarray(vectors)
+        if found.ndim == 2 and found.shape[1] != model.n_features_in_:
+            raise ValueError(
+                f"{self.path} has a model for vectors of {model.n_features_in_} numbers; got {found.shape[1]}."
+            )
+        return model.encode(vectors)
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        codes: ArrayLike,
+        ids: ArrayLike | None = None,
+        *,
+        sources: Sequence[str | None] | None = None,
+        payloads: Sequence[Any] | None = None,
+    ) -> Ids:
+        """Add items; returns their ids, which are new ones unless given. An id that was removed is not given again.
+
+        Args:
+            codes: Packed codes (n, bytes).
+            ids: Whole numbers from 0 on, none of them there.
+            sources: Where each item comes from, such as a path; None: nowhere.
+            payloads: For each item a value that JSON can hold; None: nothing.
+        """
+        array = check_codes(codes, self.n_bits)
+        n = len(array)
+        own, texts = _sources(sources, n), _payloads(payloads, n)
+        wanted = None if ids is None else checked_ids(ids, n)
+
+        def write() -> _Change:
+            ((after,),) = self._database.execute("SELECT value FROM meta WHERE name = 'next_id'")
+            if wanted is None and after + n > np.iinfo(np.int64).max:
+                raise ValueError("there is no larger id left: give ids.")
+            given = np.arange(after, after + n, dtype=np.int64) if wanted is None else wanted
+            there = np.isin(given, self.index.ids, assume_unique=True) if wanted is not None else given < 0
+            if there.any():
+                raise ValueError(f"id {given[there].min()} is in the collection already.")
+            rows = zip(given.tolist(), _blobs(array), own, texts, strict=True)
+            self._database.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", rows)
+            if n:
+                after = max(after, int(given.max()) + 1)
+                self._database.execute("UPDATE meta SET value = ? WHERE name = 'next_id'", (after,))
+            return _Change(given[:0], array, given)
+
+        return self._change(write).ids
+
+    def remove(self, ids: ArrayLike) -> None:
+        """Remove items. A ValueError, and nothing removed, if an id is not there or is given twice."""
+        given = checked_ids(ids)
+
+        def write() -> _Change:
+            self.index.rows_of(given)
+            self._database.executemany("DELETE FROM items WHERE id = ?", ((id,) for id in given.tolist()))
+            return _Change(given, self.index.codes[:0], given[:0])
+
+        self._change(write)
+
+    def update(
+        self,
+        ids: ArrayLike,
+        codes: ArrayLike | None = None,
+        *,
+        sources: Sequence[str | None] | None = None,
+        payloads: Sequence[Any] | None = None,
+    ) -> None:
+        """Give items other codes, sources or payloads; what is left out stays.
+
+        A ValueError, and nothing changed, if an id is not there or is given twice.
+        """
+        given = checked_ids(ids)
+        n = len(given)
+        array = None if codes is None else check_codes(codes, self.n_bits)
+        if array is not None and len(array) != n:
+            raise ValueError(f"there must be a code for each of the {n} ids; got {len(array)}.")
+        columns: dict[str, list[Any]] = {}
+        if array is not None:
+            columns["code"] = list(_blobs(array))
+        if sources is not None:
+            columns["source"] = _sources(sources, n)
+        if payloads is not None:
+            columns["payload"] = _payloads(payloads, n)
+        if not columns:
+            raise ValueError("update takes codes, sources or payloads: at least one of them.")
+        assignments = ", ".join(f"{name} = ?" for name in columns)
+
+        def write() -> _Change:
+            self.index.rows_of(given)
+            rows = zip(*columns.values(), given.tolist(), strict=True)
+            self._database.executemany(f"UPDATE items SET {assignments} WHERE id = ?", rows)
+            if array is None:
+                return _Change(given[:0], self.index.codes[:0], given[:0])
+            return _Change(given, array, given)
+
+        self._change(write)
+
+    def _change(self, write: Callable[[], _Change]) -> _Change:
+        """Do what ``write`` does in one transaction, and take it over into the index."""
+        with self._database.lock:  # until the index is in step, for other threads of this process
+            with self._database.transaction(write=True):
+                self._catch_up()
+                change = write()
+                self._database.log_change(change.gone if len(change.gone) else change.ids)
+                number = self._database.last_change()
+            self.index.exchange(*change)
+            self._seen = number
+        return change
+
+    # -- searches -----------------------------------------------------------------------------------------------------
+
+    def search(self, codes: ArrayLike, k: int, *, allow: ArrayLike | None = None) -> Neighbours:
+        """The k nearest of each query: see :meth:`HammingIndex.search`."""
+        return self.index.search(codes, k, allow=allow)
+
+    def within(self, codes: ArrayLike, radius: int, *, allow: ArrayLike | None = None) -> Matches:
+        """All within a radius of each query: see :meth:`HammingIndex.within`."""
+        return self.index.within(codes, radius, allow=allow)
+
+    def get(self, ids: ArrayLike) -> list[Item]:
+        """The items with these ids, in their order; a ValueError if one is not there."""
+        wanted = checked_ids(ids, distinct=False)
+        found: dict[int, Item] = {}
+        with self._database.transaction(write=False):
+            for start in range(0, len(wanted), 500):
+                some = wanted[start : start + 500].tolist()
+                marks = ", ".join("?" * len(some))
+                sql = f"SELECT id, source, payload FROM items WHERE id IN ({marks})"
+                for id, source, payload in self._database.execute(sql, some):
+                    found[id] = Item(id, source, None if payload is None else json.loads(payload))
+        for id in wanted.tolist():
+            if id not in found:
+                raise ValueError(f"id {id} is not in the collection.")
+        return [found[id] for id in wanted.tolist()]
+
+    def sources(self) -> dict[str, list[int]]:
+        """The ids of each source."""
+        found: dict[str, list[int]] = {}
+        with self._database.transaction(write=False):
+            sql = "SELECT source, id FROM items WHERE source IS NOT NULL ORDER BY source, id"
+            for source, id in self._database.execute(sql):
+                found.setdefault(source, []).append(id)
+        return found
+
+    # -- in step with the file ----------------------------------------------------------------------------------------
+
+    def refresh(self) -> bool:
+        """See what others changed since; whether they did."""
+        with self._database.lock:
+            before = self._seen
+            with self._database.transaction(write=False):
+                self._catch_up()
+            return self._seen != before
+
+    def _load(self) -> None:
+        with self._database.transaction(write=False):
+            self._read_all(self._database.last_change())
+
+    def _read_all(self, number: int) -> None:
+        ids, codes = self._database.codes()
+        self.index.exchange(self.index.ids, codes, ids)
+        self._seen = number
+
+    def _catch_up(self) -> None:
+        """Take over what changed in the file, inside a transaction."""
+        number = self._database.last_change()
+        if number == self._seen:
+            return
+        ranges = self._database.changes_since(self._seen)
+        if ranges is None:
+            self._read_all(number)
+            return
+        known = self.index.ids
+        some = [self._database.codes(first, last) for first, last in ranges]
+        gone = [known[np.searchsorted(known, first) : np.searchsorted(known, last, "right")] for first, last in ranges]
+        ids, codes = (np.concatenate(parts) for parts in zip(*some, strict=True))
+        self.index.exchange(np.concatenate(gone), codes, ids)
+        self._seen = number
+
+
+def _blobs(codes: NDArray[np.uint8]) -> Iterable[bytes]:
+    content, width = np.ascontiguousarray(codes).tobytes(), codes.shape[1]
+    return (content[i : i + width] for i in range(0, len(content), width))
+
+
+def _sources(sources: Sequence[str | None] | None, n: int) -> list[str | None]:
+    found: list[str | None] = [None] * n if sources is None else list(sources)
+    if len(found) != n:
+        raise ValueError(f"there must be a source for each of the {n} items; got {len(found)}.")
+    for source in found:
+        if source is not None and not (isinstance(source, str) and _is_unicode(source)):
+            raise ValueError(f"a source must be Unicode text or None; got {source!r}.")
+    return found
+
+
+def _is_unicode(text: str) -> bool:
+    """Not so a file name whose bytes are no UTF-8, which Python writes with lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _payloads(payloads: Sequence[Any] | None, n: int) -> list[str | None]:
+    found = [None] * n if payloads is None else list(payloads)
+    if len(found) != n:
+        raise ValueError(f"there must be a payload for each of the {n} items; got {len(found)}.")
+    return [None if payload is None else _json("a payload", payload) for payload in found]
+
+
+def _json(name: str, value: Any) -> str:
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text.encode()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be something that JSON can hold; got {value!r} ({error}).") from None
+    return text
+
+
+def _model_bytes(model: Hasher) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model"
+        model.save(path)
+        return path.read_bytes()
+
+
+def _model_of(content: bytes, path: Path) -> Hasher:
+    from hashlearn.errors import ModelFileError
+    from hashlearn.hashers import Hasher
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model"
+        file.write_bytes(content)
+        try:
+            return Hasher.load(file)
+        except ModelFileError as error:
+            reason = str(error).replace(str(file), "it")
+            raise CollectionError(f"{path} has a model that can't be used: {reason}") from None

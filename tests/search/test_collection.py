@@ -1,0 +1,649 @@
+"""Collections: what is kept, transactions that are really killed, readers beside a writer, files that do not fit."""
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from hashlearn import ITQ, LSH
+from hashlearn.codes import n_bytes, pack
+from hashlearn.errors import CollectionBusyError, CollectionError
+from hashlearn.search import Collection, Item, _database
+
+
+def some_codes(n, n_bits=64, seed=0):
+    return pack(np.random.default_rng(seed).integers(0, 2, (n, n_bits)))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "things.hl"
+
+
+@pytest.fixture
+def collection(path):
+    with Collection.create(path, n_bits=64) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def model():
+    return ITQ(n_bits=12, random_state=0).fit(np.random.default_rng(0).normal(size=(200, 20)))
+
+
+def content(collection):
+    """Ids, codes, sources and payloads as they are in the file, seen by a reader of its own."""
+    with Collection.open(collection.path, readonly=True) as other:
+        return other.ids.tolist(), other.index.codes.tolist(), other.get(other.ids)
+
+
+# -- what is kept -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_bits", [1, 12, 64, 256])
+def test_items_are_there_when_it_is_opened_again(n_bits, path):
+    codes = some_codes(50, n_bits)
+    with Collection.create(path, n_bits=n_bits, info={"features": "none"}) as collection:
+        ids = collection.add(codes[:40], sources=[f"a/{i}.png" for i in range(40)], payloads=range(40))
+        assert ids.tolist() == list(range(40))
+        more = collection.add(codes[40:], ids=[100, 7000, *range(200, 208)])
+        assert more.tolist() == [100, 7000, *range(200, 208)]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    with Collection.open(path) as again:
+        assert len(again) == 50
+        assert again.n_bits == n_bits
+        assert again.info == {"features": "none"}
+        np.testing.assert_array_equal(again.index.reconstruct(ids), codes[:40])
+        np.testing.assert_array_equal(again.index.reconstruct(more), codes[40:])
+        assert again.get([3, 100, 3]) == [Item(3, "a/3.png", 3), Item(100, None, None), Item(3, "a/3.png", 3)]
+        assert again.search(codes[:1], 1).distances[0, 0] == 0
+        assert 0 in again.within(codes[:1], 0)[0][1]
+        assert list(again.sources().items())[:2] == [("a/0.png", [0]), ("a/1.png", [1])]
+        assert 7000 in again
+        assert 7001 not in again
+
+
+@pytest.mark.parametrize("payload", [None, True, 0, 1.5, "text – ü 𝄞", [1, [2]], {"a": {"b": None}}, "", [], {}])
+def test_payloads_come_back_as_they_were(payload, collection):
+    collection.add(some_codes(1), payloads=[payload])
+    assert collection.get([0])[0].payload == payload
+
+
+def test_removed_ids_are_not_given_again(collection):
+    collection.add(some_codes(5))
+    collection.remove([4, 3])
+    assert collection.add(some_codes(2)).tolist() == [5, 6]
+    collection.remove([5, 6])
+    collection.close()
+    with Collection.open(collection.path) as again:
+        assert again.add(some_codes(1)).tolist() == [7]
+        assert again.add(some_codes(1), ids=[100]).tolist() == [100]
+        assert again.add(some_codes(1)).tolist() == [101]
+        assert again.add(some_codes(1), ids=[4]).tolist() == [4]  # asked for by name it may be
+
+
+def test_updates_change_what_is_given_alone(collection):
+    codes = some_codes(4)
+    collection.add(codes[:3], sources=["a", "b", "c"], payloads=[1, 2, 3])
+    collection.update([1], codes[3:])
+    collection.update([2, 0], sources=["x", None], payloads=[None, 9])
+    ids, kept, items = content(collection)
+    assert ids == [0, 1, 2]
+    assert kept == [codes[0].tolist(), codes[3].tolist(), codes[2].tolist()]
+    assert items == [Item(0, None, 9), Item(1, "b", 2), Item(2, "x", None)]
+    np.testing.assert_array_equal(collection.index.codes, kept)
+
+
+def test_what_is_refused_changes_nothing(collection):
+    codes = some_codes(10)
+    collection.add(codes[:4], sources=list("abcd"))
+    before = content(collection)
+    for change, words in (
+        (lambda: collection.add(codes[:2], ids=[9, 2]), "id 2 is in the collection already"),
+        (lambda: collection.add(codes[:2], ids=[9, 9]), "twice"),
+        (lambda: collection.add(codes[:2], ids=[9]), "an id for each"),
+        (lambda: collection.add(codes[:2], ids=[-1, 9]), "from 0"),
+        (lambda: collection.add(codes[:2], sources=["a"]), "a source for each of the 2 items; got 1"),
+        (lambda: collection.add(codes[:2], sources=["a", 5]), "must be Unicode text or None; got 5"),
+        (lambda: collection.add(codes[:2], sources=["a", "\udcff"]), "must be Unicode text"),
+        (lambda: collection.add(codes[:2], payloads=[1]), "a payload for each"),
+        (lambda: collection.add(codes[:2], payloads=[1, object()]), "JSON can hold"),
+        (lambda: collection.add(codes[:2], payloads=[1, float("nan")]), "JSON can hold"),
+        (lambda: collection.add(codes[:2], payloads=[1, "\udcff"]), "JSON can hold"),
+        (lambda: collection.add(codes[:, :3]), "shape"),
+        (lambda: collection.remove([0, 77]), "id 77 is not in"),
+        (lambda: collection.remove([0, 0]), "twice"),
+        (lambda: collection.update([0, 77], codes[:2]), "id 77 is not in"),
+        (lambda: collection.update([0, 1], codes[:1]), "a code for each of the 2 ids; got 1"),
+        (lambda: collection.update([0]), "at least one"),
+        (lambda: collection.update([0], sources=["a", "b"]), "a source for each"),
+        (lambda: collection.get([0, 77]), "id 77 is not in"),
+        (lambda: collection.encode(np.zeros((1, 3))), "has no model"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            change()
+    assert content(collection) == before
+    np.testing.assert_array_equal(collection.ids, before[0])
+
+
+def test_no_larger_id_is_left(collection):
+    collection.add(some_codes(1), ids=[2**63 - 2])
+    with pytest.raises(ValueError, match="no larger id"):
+        collection.add(some_codes(2))
+    assert len(collection) == 1
+
+
+def test_adding_nothing(collection):
+    assert collection.add(np.empty((0, 8), np.uint8)).tolist() == []
+    collection.remove([])
+    assert len(collection) == 0
+    assert (collection.search(some_codes(1), 2).ids == -1).all()
+
+
+class Changes(RuleBasedStateMachine):
+    """Changes by two writers and a reader in turn, beside a dict; each is in step after a refresh."""
+
+    @initialize(n_bits=st.sampled_from([7, 64]), kept=st.sampled_from([3, 10_000]))
+    def start(self, n_bits, kept):
+        import tempfile
+        from pathlib import Path
+
+        self.log, _database._MOST_CHANGES = _database._MOST_CHANGES, kept
+        self.folder = tempfile.TemporaryDirectory()
+        self.n_bits, self.seed, self.known = n_bits, 0, {}
+        path = Path(self.folder.name) / "c.hl"
+        self.writers = [Collection.create(path, n_bits=n_bits), Collection.open(path)]
+        self.reader = Collection.open(path, readonly=True)
+
+    def codes(self, n):
+        self.seed += 1
+        return some_codes(n, self.n_bits, self.seed)
+
+    @rule(who=st.integers(0, 1), n=st.integers(0, 20))
+    def add(self, who, n):
+        codes = self.codes(n)
+        ids = self.writers[who].add(codes, payloads=list(range(n)))
+        assert not set(ids.tolist()) & set(self.known)
+        self.known |= {id: (code.tolist(), i) for i, (id, code) in enumerate(zip(ids.tolist(), codes, strict=True))}
+
+    @rule(who=st.integers(0, 1), ids=st.lists(st.integers(0, 60), unique=True, max_size=10))
+    def add_under_ids(self, who, ids):
+        codes = self.codes(len(ids))
+        if set(ids) & set(self.known):
+            with pytest.raises(ValueError, match="already"):
+                self.writers[who].add(codes, ids=ids)
+        else:
+            self.writers[who].add(codes, ids=ids)
+            self.known |= {id: (code.tolist(), None) for id, code in zip(ids, codes, strict=True)}
+
+    @rule(who=st.integers(0, 1), data=st.data())
+    def remove(self, who, data):
+        if self.known:
+            ids = data.draw(st.lists(st.sampled_from(sorted(self.known)), unique=True, max_size=8))
+            self.writers[who].remove(ids)
+            for id in ids:
+                del self.known[id]
+
+    @rule(who=st.integers(0, 1), data=st.data())
+    def update(self, who, data):
+        if self.known:
+            ids = data.draw(st.lists(st.sampled_from(sorted(self.known)), unique=True, max_size=8))
+            codes = self.codes(len(ids))
+            self.writers[who].update(ids, codes)
+            for id, code in zip(ids, codes, strict=True):
+                self.known[id] = code.tolist(), self.known[id][1]
+
+    @rule()
+    def look(self):
+        self.compare(self.reader)
+
+    def compare(self, collection):
+        collection.refresh()
+        ids = sorted(self.known)
+        assert collection.ids.tolist() == ids
+        assert collection.index.codes.tolist() == [self.known[id][0] for id in ids]
+        assert [item.payload for item in collection.get(ids)] == [self.known[id][1] for id in ids]
+
+    def teardown(self):
+        if hasattr(self, "folder"):
+            for collection in (*self.writers, self.reader):
+                self.compare(collection)
+                collection.close()
+            self.folder.cleanup()
+            _database._MOST_CHANGES = self.log
+
+    @invariant()
+    def the_log_is_short(self):
+        if hasattr(self, "folder"):
+            (n,) = self.writers[0]._database.execute("SELECT count(*) FROM changes")[0]
+            assert n <= _database._MOST_CHANGES
+
+
+Changes.TestCase.settings = settings(
+    max_examples=15, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestChanges = Changes.TestCase
+
+
+# -- killed in the middle ---------------------------------------------------------------------------------------------
+
+WRITER = """
+import json, sys
+import numpy as np
+from hashlearn.search import Collection
+
+path, seed = sys.argv[1], int(sys.argv[2])
+rng = np.random.default_rng(seed)
+with Collection.open(path) as collection:
+    print("ready", flush=True)
+    while True:
+        n, ids = int(rng.integers(1, 200)), collection.ids
+        kind = rng.choice(["add", "add", "remove", "update"]) if len(ids) > 50 else "add"
+        codes = rng.integers(0, 256, (n, 8), dtype=np.uint8)
+        chosen = rng.choice(ids, min(n, len(ids)), replace=False) if len(ids) else ids
+        told = {"kind": kind, "codes": codes.tolist(), "ids": [int(i) for i in chosen]}
+        print(json.dumps({"begin": told}), flush=True)
+        if kind == "add":
+            told["ids"] = collection.add(codes, payloads=[{"n": i} for i in range(n)]).tolist()
+        elif kind == "remove":
+            collection.remove(chosen)
+        else:
+            collection.update(chosen, codes[: len(chosen)])
+        print(json.dumps({"done": told}), flush=True)
+"""
+
+
+def applied(known, told):
+    """What is there after a change."""
+    known = dict(known)
+    if told["kind"] == "remove":
+        for id in told["ids"]:
+            del known[id]
+    else:
+        known |= dict(zip(told["ids"], map(tuple, told["codes"]), strict=False))
+    return known
+
+
+def test_nothing_that_was_acknowledged_is_lost_by_killing_the_writer(path):
+    Collection.create(path, n_bits=64).close()
+    known, n_changes = {}, 0
+    pick = random.Random(0)
+    for attempt in range(15):
+        command = [sys.executable, "-c", WRITER, str(path), str(attempt)]
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert writer.stdout.readline() == "ready\n"
+        time.sleep(pick.uniform(0.0, 0.3))
+        os.kill(writer.pid, signal.SIGKILL)
+        output = writer.communicate()[0].splitlines()
+        told = []
+        for line in output:
+            try:
+                told.append(json.loads(line))
+            except ValueError:
+                break  # the line under way
+        for line in told:
+            if "done" in line:
+                known, n_changes = applied(known, line["done"]), n_changes + 1
+        under_way = told[-1]["begin"] if told and "begin" in told[-1] else None
+        with Collection.open(path) as collection:
+            there = dict(zip(collection.ids.tolist(), map(tuple, collection.index.codes.tolist()), strict=True))
+            if there != known:  # the last change was made, and only its answer was lost
+                assert under_way is not None
+                if under_way["kind"] == "add":
+                    first = max(there)
+                    n = len(under_way["codes"])
+                    under_way["ids"] = list(range(first - n + 1, first + 1))
+                known = applied(known, under_way)
+                assert there == known
+            assert len(collection.get(collection.ids)) == len(known)
+            (checked,) = collection._database.execute("PRAGMA integrity_check")[0]
+            assert checked == "ok"
+    assert n_changes > 30
+
+
+def test_a_process_killed_while_making_a_collection_leaves_none(path):
+    code = f"""
+import os, signal
+from hashlearn.search import Collection, _database
+made = _database.create
+def create(*a):
+    made(*a)
+    os.kill(os.getpid(), signal.SIGKILL)
+_database.create = create
+Collection.create({str(path)!r}, n_bits=8)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+    assert not path.exists()
+    Collection.create(path, n_bits=8).close()
+
+
+def test_an_error_in_the_middle_of_a_transaction_takes_all_of_it_back(collection, monkeypatch):
+    collection.add(some_codes(5))
+    before = content(collection)
+    monkeypatch.setattr(Collection, "_catch_up", lambda self: None)
+    monkeypatch.setattr(type(collection._database), "log_change", lambda *a: 1 / 0)
+    for change in (
+        lambda: collection.add(some_codes(3)),
+        lambda: collection.remove([1]),
+        lambda: collection.update([1], some_codes(1, seed=9)),
+    ):
+        with pytest.raises(ZeroDivisionError):
+            change()
+    assert content(collection) == before
+    np.testing.assert_array_equal(collection.index.codes, before[1])
+
+
+def test_an_interrupt_after_the_transaction_is_made_good(collection, monkeypatch):
+    codes = some_codes(6)
+    collection.add(codes[:3])
+    exchange = type(collection.index).exchange
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    for moment in (interrupted, lambda *a: (exchange(*a), interrupted())):
+        monkeypatch.setattr(type(collection.index), "exchange", moment)
+        with pytest.raises(KeyboardInterrupt):
+            collection.add(codes[3:4])
+        monkeypatch.setattr(type(collection.index), "exchange", exchange)
+        collection.refresh()
+        assert collection.ids.tolist() == content(collection)[0]
+
+
+# -- several at once --------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_sees_changes_after_a_refresh(collection):
+    codes = some_codes(20)
+    collection.add(codes[:10])
+    with Collection.open(collection.path, readonly=True) as reader:
+        collection.add(codes[10:15])
+        collection.remove([0])
+        collection.update([1], codes[15:16])
+        assert len(reader) == 10
+        assert reader.refresh()
+        assert reader.ids.tolist() == collection.ids.tolist()
+        np.testing.assert_array_equal(reader.index.codes, collection.index.codes)
+        assert not reader.refresh()
+        collection.update([2], payloads=["new"])
+        assert reader.get([2])[0].payload == "new"
+
+
+def test_a_small_change_is_not_a_reading_of_everything(collection, monkeypatch):
+    collection.add(some_codes(2000))
+    with Collection.open(collection.path, readonly=True) as reader:
+        collection.remove([5])
+        collection.add(some_codes(3))
+        read = []
+        codes = type(reader._database).codes
+        monkeypatch.setattr(type(reader._database), "codes", lambda self, *a: (read.append(a), codes(self, *a))[1])
+        reader.refresh()
+        assert read == [(5, 5), (2000, 2002)]
+        assert len(reader) == 2002
+
+
+def test_scattered_ids_are_one_range_of_the_log(collection):
+    ids = np.arange(0, 6000, 2)
+    collection.add(some_codes(3000), ids=ids)
+    assert collection._database.execute("SELECT first, last FROM changes WHERE number > 1") == [(0, 5998)]
+
+
+def test_a_writer_waits_for_another_and_then_says_so(collection, monkeypatch):
+    monkeypatch.setattr(_database, "BUSY_SECONDS", 0.2)
+    with Collection.open(collection.path) as other:
+        held = sqlite3.connect(collection.path, isolation_level=None)
+        held.execute("BEGIN IMMEDIATE")
+        with pytest.raises(CollectionBusyError, match="another process"):
+            other.add(some_codes(1))
+        assert len(collection.search(some_codes(1), 3).ids) == 1
+        assert not other.refresh()
+        held.execute("COMMIT")
+        held.close()
+        other.add(some_codes(1))
+        collection.refresh()
+        assert len(collection) == 1
+
+
+def test_many_processes_read_while_one_writes(path):
+    """Every state that a reader sees is one that was written: the number of items goes up by a hundred at a time."""
+    Collection.create(path, n_bits=64).close()
+    code = """
+import sys
+from hashlearn.search import Collection
+with Collection.open(sys.argv[1], readonly=True) as c:
+    print("ready", flush=True)
+    seen = 0
+    while seen < 1000:
+        c.refresh()
+        assert len(c) % 100 == 0 and len(c) >= seen, len(c)
+        assert len(c.get(c.ids)) == len(c)
+        seen = len(c)
+"""
+    readers = [
+        subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    for reader in readers:
+        assert reader.stdout.readline() == "ready\n"
+    with Collection.open(path) as writer:
+        for i in range(10):
+            writer.add(some_codes(100, seed=i))
+            time.sleep(0.02)
+        for reader in readers:
+            reader.communicate(timeout=60)
+            assert reader.returncode == 0
+
+
+def test_threads_of_one_process_may_change_one_collection(collection):
+    failures = []
+
+    def work(seed):
+        try:
+            for i in range(10):
+                ids = collection.add(some_codes(5, seed=100 * seed + i))
+                collection.update(ids[:1], some_codes(1, seed=seed))
+                collection.remove(ids[1:2])
+                collection.get(ids[2:])
+                collection.search(some_codes(1), 3)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert len(collection) == 4 * 10 * 4
+    assert collection.ids.tolist() == content(collection)[0]
+
+
+# -- the model --------------------------------------------------------------------------------------------------------
+
+
+def test_the_model_is_kept_in_the_file(path, model):
+    X = np.random.default_rng(1).normal(size=(30, 20))
+    with Collection.create(path, model=model) as collection:
+        assert collection.n_bits == 12
+        collection.add(collection.encode(X))
+    with Collection.open(path) as again:
+        np.testing.assert_array_equal(again.encode(X), model.encode(X))
+        assert isinstance(again.model, ITQ)
+        assert again.has_model(model)
+        assert not again.has_model(LSH(n_bits=12, random_state=0).fit(X))
+        with pytest.raises(ValueError, match="vectors of 20 numbers; got 19"):
+            again.encode(X[:, 1:])
+
+
+def test_a_model_that_does_not_fit_is_refused(path, model):
+    Collection.create(path, model=model).close()
+    other = LSH(n_bits=16, random_state=0).fit(np.zeros((5, 20)))
+    other.save(path.parent / "model")
+    for content, words in (
+        ((path.parent / "model").read_bytes(), "codes have 12 bits, its model's 16"),
+        (b"nonsense", "a model that can't be used"),
+    ):
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE meta SET value = ? WHERE name = 'model'", (content,))
+        connection.close()
+        with Collection.open(path) as collection, pytest.raises(CollectionError, match=words):
+            collection.encode(np.zeros((1, 20)))
+
+
+# -- files that do not fit --------------------------------------------------------------------------------------------
+
+
+def test_a_collection_takes_a_model_or_a_number_of_bits(path, model):
+    for options, words in (
+        ({}, "one of them"),
+        ({"model": model, "n_bits": 12}, "one of them"),
+        ({"n_bits": 0}, "at least 1"),
+        ({"n_bits": 8, "info": {"a": object()}}, "JSON"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Collection.create(path, **options)
+    assert not path.exists()
+    Collection.create(path, n_bits=8).close()
+    with pytest.raises(FileExistsError, match="there already"):
+        Collection.create(path, n_bits=8)
+
+
+def foreign(path):
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, code BLOB)")
+    connection.close()
+
+
+def newer(path):
+    Collection.create(path, n_bits=8).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 7")
+    connection.close()
+
+
+def damaged(path):
+    with Collection.create(path, n_bits=64) as collection:
+        collection.add(some_codes(5000))
+    content = bytearray(path.read_bytes())
+    content[8192:-4096] = b"\xff" * (len(content) - 8192 - 4096)
+    path.write_bytes(content)
+
+
+def cut(part):
+    def make(path):
+        with Collection.create(path, n_bits=64) as collection:
+            collection.add(some_codes(5000))
+        path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
+
+    return make
+
+
+def without(sql):
+    def make(path):
+        Collection.create(path, n_bits=8).close()
+        with sqlite3.connect(path) as connection:
+            connection.execute(sql)
+        connection.close()
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (foreign, "another program"),
+        (newer, "version 7; this hashlearn reads version 1"),
+        (damaged, "damaged"),
+        (cut(0.5), "cut off: it has"),
+        (cut(0.999), "cut off: it has"),
+        (lambda path: path.write_bytes(b""), "not an SQLite file, or cut off"),
+        (lambda path: path.write_bytes(b"SQLite format 3\0"), "cut off"),
+        (lambda path: path.write_bytes(b"PK" * 1000), "not an SQLite file"),
+        (without("DROP TABLE items"), "damaged"),
+        (without("DROP TABLE changes"), "damaged"),
+        (without("DELETE FROM changes"), "damaged"),
+        (without("DROP TABLE meta"), "damaged"),
+        (without("DELETE FROM meta WHERE name = 'n_bits'"), "does not say how long"),
+        (without("UPDATE meta SET value = 'x' WHERE name = 'n_bits'"), "does not say how long"),
+        (without("UPDATE meta SET value = 64 WHERE name = 'n_bits'"), None),
+    ],
+)
+@pytest.mark.parametrize("readonly", [True, False])
+def test_files_that_are_no_collection_are_refused(make, words, readonly, path):
+    make(path)
+    before = path.read_bytes()
+    if words is None:
+        Collection.open(path, readonly=readonly).close()
+        return
+    with pytest.raises(CollectionError, match=words):
+        Collection.open(path, readonly=readonly)
+    assert path.read_bytes() == before
+
+
+def test_codes_of_another_length_are_refused(path):
+    with Collection.create(path, n_bits=8) as collection:
+        collection.add(some_codes(3, 8))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE meta SET value = 64 WHERE name = 'n_bits'")
+    connection.close()
+    with pytest.raises(CollectionError, match="damaged: its codes"):
+        Collection.open(path)
+
+
+def test_nothing_there(path):
+    with pytest.raises(FileNotFoundError, match="no collection is at"):
+        Collection.open(path)
+    assert not path.exists()
+
+
+def test_a_reader_can_not_change_it(collection):
+    collection.add(some_codes(3))
+    with Collection.open(collection.path, readonly=True) as reader:
+        for change in (lambda: reader.add(some_codes(1)), lambda: reader.remove([0])):
+            with pytest.raises(CollectionError, match="reading only"):
+                change()
+    assert len(collection) == 3
+
+
+def test_a_folder_that_can_not_be_written(path, monkeypatch):
+    """As root every folder can be written: SQLite is told to say no."""
+    with Collection.create(path, n_bits=64) as collection:
+        collection.add(some_codes(3))
+    connect = sqlite3.connect
+
+    def refusing(name, **options):
+        if "immutable" not in name:
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect(name, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", refusing)
+    with Collection.open(path, readonly=True) as reader:
+        assert len(reader) == 3
+    with pytest.raises(OSError, match="unable to open"):
+        Collection.open(path)
+
+
+def test_names_with_signs_that_mean_something_to_sqlite(tmp_path):
+    path = tmp_path / "a?b#c %20 ü.hl"
+    with Collection.create(path, n_bits=8) as collection:
+        collection.add(some_codes(2, 8))
+    with Collection.open(path, readonly=True) as again:
+        assert len(again) == 2
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_few_bytes_an_item(path):
+    with Collection.create(path, n_bits=64) as collection:
+        collection.add(some_codes(20_000))
+    assert path.stat().st_size / 20_000 < 25
+    assert n_bytes(64) == 8
