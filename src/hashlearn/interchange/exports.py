@@ -1,0 +1,165 @@
+"""A collection for other programs: a FAISS index, NumPy arrays, a Parquet table, SQL for PostgreSQL with pgvector."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hashlearn.codes import n_bytes, unpack
+from hashlearn.search import Collection, Item
+from hashlearn.storage import atomic_path, check_target
+
+__all__ = ["EXPORTS", "export_faiss", "export_npy", "export_parquet", "export_pgvector"]
+
+_BATCH = 10_000
+_ROWS_A_STATEMENT = 1_000
+# In JSON text; a backslash before it would make it plain characters.
+_ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def export_faiss(collection: Collection, path: str | os.PathLike[str]) -> list[Path]:
+    """A FAISS binary index with ids (``IndexBinaryIDMap2`` of an ``IndexBinaryFlat``), for ``faiss.read_index_binary``.
+
+    Its length is a multiple of 8: codes of other lengths have zero bits at the end, which change no distance.
+    """
+    import faiss
+
+    flat = faiss.IndexBinaryFlat(8 * n_bytes(collection.n_bits))
+    index = faiss.IndexBinaryIDMap2(flat)
+    if len(collection):
+        index.add_with_ids(np.ascontiguousarray(collection.index.codes), np.ascontiguousarray(collection.ids))
+    with atomic_path(path) as temporary:
+        try:
+            faiss.write_index_binary(index, str(temporary))
+        except RuntimeError as error:
+            raise OSError(f"{path} could not be written: {' '.join(str(error).split())}") from error
+    return [Path(path)]
+
+
+def export_npy(collection: Collection, path: str | os.PathLike[str]) -> list[Path]:
+    """Packed codes (n, bytes) in ``NAME.npy`` and their ids (n,) in ``NAME-ids.npy``, beside each other."""
+    path = _with_ending(path, ".npy")
+    ids = path.with_name(f"{path.stem}-ids.npy")
+    check_target(ids)
+    for file, array in ((path, collection.index.codes), (ids, collection.ids)):
+        with atomic_path(file) as temporary:
+            np.save(temporary, np.ascontiguousarray(array), allow_pickle=False)
+    return [path, ids]
+
+
+def export_parquet(collection: Collection, path: str | os.PathLike[str]) -> list[Path]:
+    """A Parquet table: ``id`` int64, ``code`` (fixed bytes), ``source`` text, ``payload`` JSON text.
+
+    The file's metadata say how many bits a code has (``n_bits``).
+    """
+    from hashlearn.vectors._rules import extra
+
+    pa, parquet = extra("pyarrow"), extra("pyarrow.parquet")
+    fields = [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("code", pa.binary(n_bytes(collection.n_bits)), nullable=False),
+        pa.field("source", pa.string()),
+        pa.field("payload", pa.string()),
+    ]
+    schema = pa.schema(fields, metadata={"n_bits": str(collection.n_bits)})
+    path = _with_ending(path, ".parquet")
+    with atomic_path(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
+        for codes, items in _batches(collection):
+            columns = [
+                pa.array([item.id for item in items], pa.int64()),
+                pa.array([code.tobytes() for code in codes], fields[1].type),
+                pa.array([item.source for item in items], pa.string()),
+                pa.array([_payload_text(item) for item in items], pa.string()),
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
+    return [path]
+
+
+def export_pgvector(collection: Collection, path: str | os.PathLike[str], *, table: str | None = None) -> list[Path]:
+    """SQL that makes a table of PostgreSQL with pgvector: ``id``, ``code`` as ``bit(n)``, ``source``, ``payload``.
+
+    One transaction: ``psql DATABASE -f FILE``, or any other client. Nearest first: ``ORDER BY code <~> B'…', id``.
+
+    Args:
+        collection: What is exported.
+        path: The SQL file.
+        table: Its name; None: the collection's.
+    """
+    name = _table_name(collection.path.stem) if table is None else table
+    if not name or "\0" in name or len(name.encode()) > 63:
+        raise ValueError(f"a table's name must have 1 to 63 bytes; got {name!r}.")
+    quoted = '"' + name.replace('"', '""') + '"'
+    with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        file.write(
+            f"-- {len(collection)} codes of {collection.n_bits} bits, from a collection of hashlearn.\n"
+            "SET client_encoding = 'UTF8';\nSET standard_conforming_strings = on;\n"
+            "BEGIN;\nCREATE EXTENSION IF NOT EXISTS vector;\n"
+            f"CREATE TABLE {quoted} (\n    id bigint PRIMARY KEY,\n    code bit({collection.n_bits}) NOT NULL,\n"
+            "    source text,\n    payload jsonb\n);\n"
+        )
+        for codes, items in _batches(collection, _ROWS_A_STATEMENT):
+            rows = ",\n".join(
+                f"({item.id}, B'{bits}', {', '.join(_sql_texts(item))})"
+                for bits, item in zip(_bit_strings(codes, collection.n_bits), items, strict=True)
+            )
+            file.write(f"INSERT INTO {quoted} (id, code, source, payload) VALUES\n{rows};\n")
+        file.write(
+            "COMMIT;\n-- Searches of a large table are sooner, but no longer exact, with:\n"
+            f"-- CREATE INDEX ON {quoted} USING hnsw (code bit_hamming_ops);\n"
+        )
+    return [Path(path)]
+
+
+#: What ``hashlearn export --to`` takes of a collection; each says which files it wrote.
+EXPORTS: dict[str, Callable[[Collection, str | os.PathLike[str]], list[Path]]] = {
+    "faiss": export_faiss,
+    "npy": export_npy,
+    "parquet": export_parquet,
+    "pgvector": export_pgvector,
+}
+
+
+def _batches(collection: Collection, size: int = _BATCH) -> Iterator[tuple[NDArray[np.uint8], list[Item]]]:
+    """Codes and items, by id."""
+    ids, codes = collection.ids, collection.index.codes
+    for start in range(0, len(ids), size):
+        yield codes[start : start + size], collection.get(ids[start : start + size])
+
+
+def _payload_text(item: Item) -> str | None:
+    return None if item.payload is None else json.dumps(item.payload, ensure_ascii=False)
+
+
+def _bit_strings(codes: NDArray[np.uint8], n_bits: int) -> list[str]:
+    """``0110…`` of each code."""
+    text = (unpack(codes, n_bits) + ord("0")).tobytes().decode("ascii")
+    return [text[i : i + n_bits] for i in range(0, len(text), n_bits)]
+
+
+def _sql_texts(item: Item) -> tuple[str, str]:
+    """Source and payload as SQL."""
+    payload = _payload_text(item)
+    if "\0" in (item.source or "") or _ESCAPED_NUL.search(payload or ""):
+        raise ValueError(f"item {item.id} has a NUL character in its source or payload, which PostgreSQL can't hold.")
+    source, payload = (
+        "NULL" if text is None else "'" + text.replace("'", "''") + "'" for text in (item.source, payload)
+    )
+    return source, payload
+
+
+def _table_name(stem: str) -> str:
+    """A name that needs no quotes."""
+    return re.sub(r"\W", "_", stem.lower(), flags=re.ASCII).lstrip("0123456789_")[:63] or "codes"
+
+
+def _with_ending(path: str | os.PathLike[str], ending: str) -> Path:
+    path = Path(path)
+    if path.suffix.lower() != ending:
+        raise ValueError(f"the file's ending must be {ending}; got {path.name!r}.")
+    return path
