@@ -217,12 +217,16 @@ def test_folders_pipes_and_what_is_not_there(tmp_path, monkeypatch):
     assert "symbolic links" in reason(tmp_path / "loop.jpg")
 
     def pipes():
-        assert reason(pipe) == "a pipe, socket or device, not a file"
+        with monkeypatch.context() as patch:
+            patch.setattr(module.os, "open", lambda *a: pytest.fail("opening a device can do things"))
+            assert reason(pipe) == "a pipe, socket or device, not a file"
         (tmp_path / "regular.jpg").write_bytes(b"x")
         regular = os.stat(tmp_path / "regular.jpg")
         # It became a pipe after it was looked at.
         monkeypatch.setattr(module.os, "stat", lambda path: regular)
+        before = len(os.listdir("/dev/fd"))
         assert reason(pipe) == "a pipe, socket or device, not a file"
+        assert len(os.listdir("/dev/fd")) == before
         answers.append("both refused")
 
     answers: list[str] = []

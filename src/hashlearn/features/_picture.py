@@ -114,17 +114,17 @@ def _shrunk(image: Image.Image, side: int, box: tuple[float, float, float, float
     mode = image.mode
     if mode in ("I", "F") or mode.startswith("I;16"):
         return _stretched(resized(image.convert("F")))
-    if mode in ("P", "PA", "LA", "La", "RGBA", "RGBa") or "transparency" in image.info:
+    if mode in ("PA", "LA", "La", "RGBA", "RGBa") or "transparency" in image.info:
         # Premultiplied, so that colours count as much as they are seen: over white, c·α + 255 (1 − α).
         rgba = resized(image.convert("RGBA").convert("RGBa")).astype(np.int16)
-        return np.asarray(np.minimum(rgba[..., :3] + 255 - rgba[..., 3:], 255), dtype=np.uint8)
+        return np.asarray(rgba[..., :3] + 255 - rgba[..., 3:], dtype=np.uint8)
     if mode == "CMYK" and image.format in ("JPEG", "MPO") and "adobe" not in image.info:
         # Pillow takes every JPEG's inks for inverted, which Adobe's are; without Adobe's marker they are not.
         from PIL import ImageChops
 
         image = ImageChops.invert(image)
     if mode not in ("L", "RGB"):
-        image = image.convert("L" if mode == "1" else "RGB")
+        image = image.convert("RGB")
     return resized(image)
 
 
@@ -141,12 +141,12 @@ def _stretched(values: Array) -> Array:
 def _orientation(image: Image.Image) -> int:
     """1 to 8 by the EXIF data; 1, upright, where they are absent or broken. Valid only after ``load``."""
     try:
-        found = image.getexif().get(_ORIENTATION)
+        found: Any = image.getexif().get(_ORIENTATION)
     except MemoryError:
         raise
     except Exception:  # a picture is seen without its EXIF data too
         return 1
-    return found if isinstance(found, int) and 1 <= found <= 8 else 1
+    return int(found) if found in range(1, 9) else 1
 
 
 def _turned(pixels: Array, orientation: int) -> Array:

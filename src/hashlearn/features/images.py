@@ -76,7 +76,7 @@ class ImageFeatures:
         if self.kind != "gist":
             raise ValueError(f"kind must be 'gist', the only kind of image features; got {self.kind!r}.")
         least, most = _SIDES
-        if type(self.side) is not int or not least <= self.side <= most:
+        if not isinstance(self.side, int) or not least <= self.side <= most:
             raise ValueError(f"side must be a whole number of pixels from {least} to {most}; got {self.side!r}.")
         if type(self.color) is not bool:
             raise ValueError(f"color must be True or False; got {self.color!r}.")
