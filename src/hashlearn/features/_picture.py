@@ -140,6 +140,8 @@ def _stretched(values: Array) -> Array:
 
 def _orientation(image: Image.Image) -> int:
     """1 to 8 by the EXIF data; 1, upright, where they are absent or broken. Valid only after ``load``."""
+    if image.format == "TIFF":
+        return 1  # Pillow has turned it while loading, and may leave the tag
     try:
         found: Any = image.getexif().get(_ORIENTATION)
     except MemoryError:
