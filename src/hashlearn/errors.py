@@ -34,3 +34,14 @@ class ChecksumError(DatasetError):
 
 class MissingExtraError(ImportError):
     """An optional package is needed; the message names the exact ``pip install`` to run."""
+
+
+class ImageError(ValueError):
+    """A picture can't be read: ``path`` says which, ``reason`` why, in one line."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return " ".join(f"{self.path}: {self.reason}".splitlines())

@@ -83,7 +83,7 @@ def gist(
     the grid column by column (the cell's row varies fastest), the order of the MATLAB code: feature
     ``16 * filter + 4 * grid_column + grid_row``. A constant image gives zeros.
     """
-    counts = _checked_orientations(orientations)
+    counts = checked_orientations(orientations)
     groups, n = _checked_images(images)
 
     def compute() -> Array:
@@ -165,7 +165,7 @@ def _fft_path(H: int, W: int, counts: tuple[int, ...]) -> Callable[[Array, Array
     return describe
 
 
-def _checked_orientations(orientations: Sequence[int]) -> tuple[int, ...]:
+def checked_orientations(orientations: Sequence[int]) -> tuple[int, ...]:
     counts = tuple(orientations) if isinstance(orientations, Iterable) else ()
     if not counts or not all(isinstance(c, (int, np.integer)) and c >= 1 for c in counts):
         raise ValueError(f"orientations must be one or more positive integers, one per scale; got {orientations!r}.")
