@@ -6,6 +6,7 @@ As light to import as the command line itself.
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text.")]
 # Parameters of every method that have an option of their own: --bits and --seed.
 OWN_OPTIONS = ("n_bits", "random_state")
+# Enough for any method; more take longer to describe than to learn from.
+PICTURES_TO_LEARN_FROM = 20_000
 
 
 def is_dataset(input: str) -> bool:
@@ -52,6 +55,43 @@ def read_input_file(input: str, key: str | None) -> Any:
     if not Path(input).exists():
         raise FileNotFoundError(f"{input} is neither a file nor a data set ({', '.join(DATASETS)}).")
     return read_vectors(input, key=key)
+
+
+def sample_rows(n: int, size: int, seed: int) -> Any:
+    """So many of n rows, drawn at random, ascending."""
+    import numpy as np
+
+    if size < 2:
+        raise ValueError(f"--sample must be at least 2; got {size}.")
+    return np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
+
+
+def picture_vectors(folder: str, sample: int | None, side: int | None, seed: int) -> tuple[Any, dict[str, str]]:
+    """Vectors of the pictures below a folder, or of some; and what a model must remember to make such vectors."""
+    import numpy as np
+
+    from hashlearn.features import ImageFeatures, find_images, image_vectors
+    from hashlearn.progress import progress_bar
+    from hashlearn.search.filling import features_text
+
+    features = ImageFeatures() if side is None else ImageFeatures(side=side)
+    paths = find_images(folder)
+    size = PICTURES_TO_LEARN_FROM if sample is None else sample
+    if size < len(paths):
+        paths = [paths[row] for row in sample_rows(len(paths), size, seed)]
+    unreadable: list[str] = []
+    found: list[Any] = [np.empty((0, features.n_features), np.float32)]
+    with progress_bar("reading", len(paths), unit="pictures") as advance:
+        for names, vectors in image_vectors(folder, paths, features, on_error=lambda path, _: unreadable.append(path)):
+            found.append(vectors)
+            advance(len(names))
+    if unreadable:
+        words = f"{len(unreadable):,} of {len(paths):,} pictures can't be read and were left out, {unreadable[0]} first"
+        print(f"hashlearn: note: {words}.", file=sys.stderr)
+    X = np.concatenate(found)
+    if len(X) < 2:
+        raise ValueError(f"{folder} must hold at least 2 pictures that can be read; found {len(X)}.")
+    return X, {"features": features_text(features)}
 
 
 def make_hasher(method: str, bits: int, seed: int | None, parameters: list[str]) -> Hasher:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hashlearn import cli_experiments
+from hashlearn import cli_experiments, cli_search
 from hashlearn._arguments import (
     AsJson,
     choose_setting,
@@ -24,8 +24,10 @@ from hashlearn._arguments import (
     load_dataset,
     make_hasher,
     parameter_names,
+    picture_vectors,
     read_input_file,
     refuse_options,
+    sample_rows,
     trained_on_text,
 )
 
@@ -46,6 +48,16 @@ data_app = typer.Typer(
 app.add_typer(data_app, name="data")
 app.command()(cli_experiments.reproduce)
 app.command()(cli_experiments.report)
+for command in (
+    cli_search.index,
+    cli_search.search,
+    cli_search.add,
+    cli_search.remove,
+    cli_search.info,
+    cli_search.duplicates,
+    cli_search.export,
+):
+    app.command()(command)
 
 Source = Annotated[
     Path | None,
@@ -196,7 +208,12 @@ def data_get(
 
 @app.command()
 def fit(
-    input: Input,
+    input: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT", help="A data set's name (data list), a file of vectors, or a folder of pictures."
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.")],
     method: Annotated[str, typer.Option("--method", "-m", help="A method's name (hashlearn methods).")] = "itq",
     bits: Annotated[int, typer.Option("--bits", "-b", help="Length of the code.")] = 32,
@@ -207,14 +224,23 @@ def fit(
     parameter: Annotated[
         list[str] | None, typer.Option("--parameter", "-p", help="A parameter of the method, name=value; repeatable.")
     ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(help="Learn from so many at random; all unless given, of a folder of pictures 20,000."),
+    ] = None,
+    side: Annotated[
+        int | None, typer.Option(help="Pictures are made so many pixels wide and high for their GIST; 64 unless given.")
+    ] = None,
     key: Key = None,
     source: Source = None,
     split: Split = None,
     as_json: AsJson = False,
 ) -> None:
-    """Learn a code from a data set's training part or a file of vectors, and save the model.
+    """Learn a code from a data set's training part, a file of vectors or a folder of pictures, and save the model.
 
     Example: hashlearn fit mnist --method itq --bits 32 --out mnist.model
+
+    Example: hashlearn fit photos --bits 64 --out photos.model
 
     Example: hashlearn fit vectors.npy -m itq -b 64 -p max_iter=100 -o my.model
     """
@@ -223,12 +249,17 @@ def fit(
     check_target(out)
     hasher = make_hasher(method, bits, seed, parameter or [])
     y: Any = None
-    if is_dataset(input):
-        refuse_options(f"{input} is a data set", key=key, labels=labels)
+    remarks: dict[str, str] = {}
+    if Path(input).is_dir() and not is_dataset(input):
+        refuse_options(f"{input} is a folder", key=key, labels=labels, source=source, split=split)
+        X, remarks = picture_vectors(input, sample, side, seed or 0)
+        trained_on = Path(input).resolve().name
+    elif is_dataset(input):
+        refuse_options(f"{input} is a data set", key=key, labels=labels, side=side)
         dataset = load_dataset(input, source, split)
         X, y, trained_on = dataset.train, dataset.train_labels, trained_on_text(dataset, split)
     else:
-        refuse_options(f"{input} is a file", source=source, split=split)
+        refuse_options(f"{input} is a file", source=source, split=split, side=side)
         X, trained_on = read_input_file(input, key), Path(input).name
         if labels is not None:
             from hashlearn.vectors import read_labels
@@ -241,10 +272,13 @@ def fit(
     if hasher.supervised and y is None:
         hint = f"{input} has none" if is_dataset(input) else "give them with --labels FILE"
         raise ValueError(f"{method} learns from labels: {hint}.")
+    if sample is not None and sample < len(X):
+        rows = sample_rows(len(X), sample, seed or 0)
+        X, y = X[rows], None if y is None else [y[row] for row in rows]
     start = time.perf_counter()
     hasher.fit(X, y if hasher.supervised else None)
     seconds = time.perf_counter() - start
-    hasher.save(out, info={"trained on": trained_on})
+    hasher.save(out, info={"trained on": trained_on, **remarks})
     n, n_features = X.shape
     result = {
         "model": str(out),

@@ -1,7 +1,14 @@
 """Images to feature vectors."""
 
 from hashlearn.features.gist import GIST_320, GIST_512, gist
-from hashlearn.features.images import IMAGE_ENDINGS, ImageFeatures, find_images, image_vectors, read_image
+from hashlearn.features.images import (
+    IMAGE_ENDINGS,
+    ImageFeatures,
+    find_images,
+    image_vectors,
+    read_image,
+    read_thumbnail,
+)
 
 __all__ = [
     "GIST_320",
@@ -12,4 +19,5 @@ __all__ = [
     "gist",
     "image_vectors",
     "read_image",
+    "read_thumbnail",
 ]

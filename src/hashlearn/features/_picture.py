@@ -42,11 +42,14 @@ _large = threading.Lock()  # larger pictures are decoded one at a time, however 
 _ORIENTATION = 0x0112
 
 
-def read_picture(path: str, side: int, color: bool) -> Array:
-    """uint8 (side, side, 3), or (side, side) for grey. Whatever is wrong with the file is an :class:`ImageError`."""
+def read_picture(path: str, side: int, color: bool, *, square: bool = True) -> Array:
+    """uint8 (side, side, 3), or (side, side) for grey. Whatever is wrong with the file is an :class:`ImageError`.
+
+    ``square=False``: the picture keeps its shape, and ``side`` is the longer one.
+    """
     try:
         with _opened(path) as file, silent_pillow():
-            return _decoded(file, side, color)
+            return _decoded(file, side, color, square)
     except MemoryError:
         raise
     except Exception as error:  # a damaged file can make Pillow raise anything
@@ -81,7 +84,7 @@ def _check_file(status: os.stat_result) -> None:
         raise _RefusedError(f"the file has {status.st_size:,} bytes; at most {MAX_BYTES:,} are read")
 
 
-def _decoded(file: IO[bytes], side: int, color: bool) -> Array:
+def _decoded(file: IO[bytes], side: int, color: bool, square: bool) -> Array:
     # The two that Pillow would look for by importing every format it knows.
     from PIL import Image, TiffImagePlugin, WebPImagePlugin  # noqa: F401
 
@@ -89,13 +92,15 @@ def _decoded(file: IO[bytes], side: int, color: bool) -> Array:
     width, height = image.size
     if width * height > MAX_PIXELS:
         raise _RefusedError(f"{width:,} × {height:,} pixels; at most {MAX_PIXELS:,} are read")
+    longer = max(width, height)
+    size = (side, side) if square else (max(1, side * width // longer), max(1, side * height // longer))
     drafted = image.draft("RGB" if color else "L", (_SPARE * side, _SPARE * side))
     # A progressive JPEG is held whole, even where a small one is asked for.
     held = width * height if image.info.get("progressive") else image.width * image.height
     with _large if held > _LARGE_PIXELS else nullcontext():
         image.load()
         turn = _orientation(image)
-        pixels = _shrunk(image, side, None if drafted is None else drafted[1])
+        pixels = _shrunk(image, size, None if drafted is None else drafted[1])
     if color and pixels.ndim == 2:
         pixels = np.repeat(pixels[..., None], 3, axis=2)
     elif not color and pixels.ndim == 3:
@@ -103,13 +108,13 @@ def _decoded(file: IO[bytes], side: int, color: bool) -> Array:
     return np.ascontiguousarray(_turned(pixels, turn))
 
 
-def _shrunk(image: Image.Image, side: int, box: tuple[float, float, float, float] | None) -> Array:
-    """uint8 (side, side) of a grey picture, (side, side, 3) of any other; ``box``: the part of it that counts."""
+def _shrunk(image: Image.Image, size: tuple[int, int], box: tuple[float, float, float, float] | None) -> Array:
+    """uint8 (height, width) of a grey picture, (height, width, 3) of any other; ``box``: the part of it that counts."""
     from PIL import Image
 
     def resized(image: Image.Image) -> Array:
         # Without the gap a picture 1 pixel wide and millions high would first be made ``side`` wide at that height.
-        return np.asarray(image.resize((side, side), Image.Resampling.BILINEAR, box=box, reducing_gap=3.0))
+        return np.asarray(image.resize(size, Image.Resampling.BILINEAR, box=box, reducing_gap=3.0))
 
     mode = image.mode
     if mode in ("I", "F") or mode.startswith("I;16"):

@@ -28,7 +28,7 @@ from hashlearn.features._picture import read_picture
 from hashlearn.features.gist import GIST_512, checked_orientations, gist
 from hashlearn.threads import cores
 
-__all__ = ["IMAGE_ENDINGS", "ImageFeatures", "find_images", "image_vectors", "read_image"]
+__all__ = ["IMAGE_ENDINGS", "ImageFeatures", "find_images", "image_vectors", "read_image", "read_thumbnail"]
 
 logger = logging.getLogger(__name__)
 
@@ -179,6 +179,11 @@ def read_image(path: str | os.PathLike[str], features: ImageFeatures) -> Array:
         ImageError: It can't be read; ``reason`` says why in one line.
     """
     return read_picture(os.fspath(path), features.side, features.color)
+
+
+def read_thumbnail(path: str | os.PathLike[str], side: int) -> Array:
+    """A small picture to look at, of its own shape: uint8 (height, width, 3), ``side`` the longer of the two."""
+    return read_picture(os.fspath(path), side, color=True, square=False)
 
 
 def image_vectors(

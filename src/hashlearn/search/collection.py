@@ -212,7 +212,7 @@ class Collection:
             if wanted is None and after + n > np.iinfo(np.int64).max:
                 raise ValueError("there is no larger id left: give ids.")
             given = np.arange(after, after + n, dtype=np.int64) if wanted is None else wanted
-            there = np.isin(given, self.index.ids, assume_unique=True) if wanted is not None else given < 0
+            there = self.index.contains(given)
             if there.any():
                 raise ValueError(f"id {given[there].min()} is in the collection already.")
             rows = zip(given.tolist(), _blobs(array), own, texts, strict=True)

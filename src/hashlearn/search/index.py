@@ -134,11 +134,9 @@ class HammingIndex:
         return len(self._state.ids)
 
     def __contains__(self, id: object) -> bool:
-        ids = self._state.ids
-        if not isinstance(id, (int, np.integer)):
+        if not isinstance(id, (int, np.integer)) or not 0 <= id < np.iinfo(np.int64).max:
             return False
-        row = int(np.searchsorted(ids, id))
-        return row < len(ids) and int(ids[row]) == id
+        return bool(self.contains([int(id)])[0])
 
     def __repr__(self) -> str:
         return f"HammingIndex(n_bits={self.n_bits}), {len(self):,} codes"
@@ -188,8 +186,7 @@ class HammingIndex:
         elif not len(state.ids) or ordered[0] > state.ids[-1]:
             self._append(state, np.take(new, order, axis=0), ordered)
         else:
-            places = np.searchsorted(state.ids, ordered)
-            there = state.ids[np.minimum(places, len(state.ids) - 1)] == ordered
+            places, there = _rows(state, ordered)
             if there.any():
                 raise ValueError(f"id {ordered[there][0]} is in the index already{_more(there.sum())}.")
             rows = np.insert(np.arange(len(state.ids)), places, len(state.ids) + order)
@@ -241,6 +238,10 @@ class HammingIndex:
         """The packed codes (n, bytes) of ``ids`` (n,); an id may stand there twice."""
         state = self._state
         return state.codes[_rows_of(state, checked_ids(ids, distinct=False)), : n_bytes(self.n_bits)]
+
+    def contains(self, ids: ArrayLike) -> NDArray[np.bool_]:
+        """Whether each id is there."""
+        return _rows(self._state, checked_ids(ids, distinct=False))[1]
 
     def rows_of(self, ids: ArrayLike) -> Rows:
         """Where each id stands among :attr:`ids`; a ValueError if one is not there."""
@@ -428,11 +429,16 @@ def checked_ids(ids: ArrayLike, n: int | None = None, *, distinct: bool = True) 
     return checked
 
 
-def _rows_of(state: _State, ids: Ids) -> Rows:
+def _rows(state: _State, ids: Ids) -> tuple[Rows, NDArray[np.bool_]]:
+    """Where each id stands, or would stand, and whether it is there."""
     rows = np.searchsorted(state.ids, ids)
-    known = np.zeros(len(ids), dtype=np.bool_)
-    inside = rows < len(state.ids)
-    known[inside] = state.ids[rows[inside]] == ids[inside]
+    known = rows < len(state.ids)
+    known[known] = state.ids[rows[known]] == ids[known]
+    return rows, known
+
+
+def _rows_of(state: _State, ids: Ids) -> Rows:
+    rows, known = _rows(state, ids)
     if not known.all():
         raise ValueError(f"id {ids[~known][0]} is not in the index{_more((~known).sum())}.")
     return rows
@@ -447,9 +453,8 @@ def _allowed(state: _State, allow: ArrayLike | None) -> _State:
     if allow is None:
         return state
     ids = np.sort(checked_ids(allow, distinct=False))
-    rows = np.searchsorted(state.ids, ids)
-    inside = rows < len(state.ids)
-    rows = rows[inside][state.ids[rows[inside]] == ids[inside]]
+    rows, known = _rows(state, ids)
+    rows = rows[known]
     return _part(state, rows[np.diff(rows, prepend=-1) > 0])
 
 

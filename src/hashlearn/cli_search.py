@@ -1,0 +1,493 @@
+"""The commands that index, search and change collections; part of the command line (``cli.py``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hashlearn._arguments import AsJson, is_dataset, load_dataset, read_input_file, refuse_options
+
+if TYPE_CHECKING:
+    from hashlearn.search import Collection
+    from hashlearn.search.contact_sheet import Row
+    from hashlearn.search.filling import Filled
+
+CollectionFile = Annotated[Path, typer.Argument(metavar="COLLECTION", help="A collection (hashlearn index).")]
+Key = Annotated[
+    str | None, typer.Option(help="Which array of an .npz, data set of an .hdf5 or column of a .parquet file.")
+]
+Html = Annotated[Path | None, typer.Option(help="Also write a page with the pictures to this file.")]
+_SHOWN_UNREADABLE = 20
+_SHOWN_SOURCE = "–"
+
+
+def index(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file (hashlearn fit).")],
+    input: Annotated[
+        str, typer.Argument(metavar="INPUT", help="A folder of pictures, a file of vectors, or a data set's name.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The collection to make, or to go on with.")],
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a collection: the codes of all pictures below a folder, or of all vectors of a file, to be searched.
+
+    Stopped by whatever, the same command goes on where it was. Pictures that can't be read are listed and left out; if
+    none can be read, the exit code is 1. The id of a vector is its row.
+
+    Example: hashlearn index photos.model photos --out photos.hl
+    """
+    import hashlearn
+    from hashlearn.features import find_images
+    from hashlearn.search.filling import add_images, add_vectors, collection_for
+    from hashlearn.storage import check_target
+
+    check_target(out)
+    hasher = hashlearn.load(model)
+    if Path(input).is_dir():
+        refuse_options(f"{input} is a folder", key=key)
+        paths = find_images(input)
+        with collection_for(out, hasher, source=Path(input).resolve().name, folder=input) as collection:
+            filled = add_images(collection, input, paths)
+            _tell_filled(collection, filled, as_json)
+    else:
+        vectors, name = _vectors(input, key, "database")
+        with collection_for(out, hasher, source=name) as collection:
+            filled = add_vectors(collection, vectors, by_row=True)
+            _tell_filled(collection, filled, as_json)
+
+
+def add(
+    collection: CollectionFile,
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT ...", help="Pictures, folders of pictures, or one file of vectors.")
+    ],
+    ids: Annotated[
+        Path | None, typer.Option(help="Ids of the vectors: a 1-D .npy, or a text file with one a line.")
+    ] = None,
+    payloads: Annotated[
+        Path | None, typer.Option(help="A payload for each vector: a text file with one JSON value a line.")
+    ] = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add pictures or vectors to a collection. Pictures that are in it already are passed over.
+
+    Example: hashlearn add photos.hl new/cat.jpg new/dog.jpg
+    """
+    from hashlearn.search import Collection
+    from hashlearn.search.filling import add_images, add_vectors
+
+    with Collection.open(collection) as opened:
+        if opened.info.get("features") is None:
+            if len(inputs) != 1:
+                raise ValueError(f"{collection} was made of vectors: add one file of vectors at a time.")
+            vectors, _ = _vectors(inputs[0], key, "database")
+            filled = add_vectors(opened, vectors, ids=_read_ids(ids), payloads=_read_payloads(payloads))
+        else:
+            refuse_options(f"{collection} is made of pictures", key=key, ids=ids, payloads=payloads)
+            folder, paths = _pictures(inputs)
+            filled = add_images(opened, folder, paths)
+        _tell_filled(opened, filled, as_json)
+
+
+def remove(
+    collection: CollectionFile,
+    what: Annotated[list[str], typer.Argument(metavar="ID|PATH ...", help="Ids, or paths as `search` shows them.")],
+    as_json: AsJson = False,
+) -> None:
+    """Remove items from a collection, by id or by path. If one is not there, nothing is removed.
+
+    Example: hashlearn remove photos.hl 17 cats/7.png
+    """
+    from hashlearn.search import Collection
+
+    with Collection.open(collection) as opened:
+        ids: dict[int, None] = {}
+        sources = opened.sources() if not all(word.isdecimal() for word in what) else {}
+        for word in what:
+            if word in sources:
+                ids |= dict.fromkeys(sources[word])
+            elif word.isdecimal():
+                ids[int(word)] = None
+            else:
+                raise ValueError(f"{word!r} is neither an id nor the path of an item of {collection}.")
+        opened.remove(list(ids))
+        result = {"collection": str(collection), "removed": list(ids), "items": len(opened)}
+        _show(result, as_json, f"{_count(len(ids), 'item')} removed; {len(opened):,} left in {collection}")
+
+
+def info(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A collection (hashlearn index) or a model.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say what a collection or a model is.
+
+    Example: hashlearn info photos.hl
+    """
+    known = _collection_info(file) if _is_sqlite(file) else _model_info(file)
+    lines = [
+        f"{name.replace('_', ' ')}: {value:,}" if isinstance(value, int) else f"{name.replace('_', ' ')}: {value}"
+        for name, value in known.items()
+        if value is not None
+    ]
+    _show(known, as_json, "\n".join(lines))
+
+
+def search(
+    collection: CollectionFile,
+    query: Annotated[
+        str | None, typer.Argument(metavar="QUERY", help="A picture, a file of vectors, or a data set's name.")
+    ] = None,
+    k: Annotated[int | None, typer.Option("-k", help="How many nearest items; 10 unless given.")] = None,
+    radius: Annotated[
+        int | None, typer.Option("--radius", "-r", help="Instead: all items within this Hamming distance.")
+    ] = None,
+    id: Annotated[int | None, typer.Option(help="Search for what is like this item, instead of a QUERY.")] = None,
+    html: Html = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the items whose codes are nearest to a picture's, or to each vector's of a file.
+
+    Example: hashlearn search photos.hl query.jpg -k 10 --html found.html
+
+    Example: hashlearn search photos.hl --id 17 --radius 4 --json
+    """
+    from hashlearn.search import Collection
+
+    if k is not None and radius is not None:
+        raise ValueError("-k and --radius do not go together: choose one.")
+    if (query is None) == (id is None):
+        raise ValueError("a QUERY or --id is needed, one of them.")
+    with Collection.open(collection, readonly=True) as opened:
+        codes, names, picture = _query_codes(opened, query, id, key)
+        if radius is None:
+            distances, found = opened.search(codes, 10 if k is None else k)
+            pairs = [(d[i >= 0], i[i >= 0]) for d, i in zip(distances, found, strict=True)]
+        else:
+            pairs = list(opened.within(codes, radius))
+        results = [
+            {"query": name, "matches": _matches(opened, d.tolist(), i.tolist())}
+            for name, (d, i) in zip(names, pairs, strict=True)
+        ]
+        if html is not None:
+            wanted = f"{10 if k is None else k} nearest" if radius is None else f"all within {radius}"
+            note = f"{wanted}, of {len(opened):,} items of {opened.n_bits} bits"
+            _write_page(html, f"Search of {collection.name}", note, _search_rows(opened, results, picture))
+    if as_json:
+        print(json.dumps(results, indent=2, ensure_ascii=False))
+    else:
+        for result in results:
+            _print_matches(result, alone=len(results) == 1)
+    if html is not None:
+        _say(f"hashlearn: {html} shows them")
+
+
+def duplicates(
+    collection: CollectionFile,
+    radius: Annotated[
+        int, typer.Option("--radius", "-r", help="The largest Hamming distance of two that are alike.")
+    ] = 0,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find groups of near-duplicates: items linked by steps of at most this distance.
+
+    Example: hashlearn duplicates photos.hl --radius 2 --html twins.html
+    """
+    from hashlearn.search import Collection, near_duplicates
+
+    with Collection.open(collection, readonly=True) as opened:
+        groups = [opened.get(ids) for ids in near_duplicates(opened.index, radius)]
+        if html is not None:
+            _write_page(
+                html,
+                f"Near-duplicates in {collection.name}",
+                f"{_count(len(groups), 'group')} of items linked by distances of at most {radius}",
+                _duplicate_rows(opened, groups),
+            )
+    if as_json:
+        found = [[{"id": item.id, "source": item.source} for item in group] for group in groups]
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        for number, group in enumerate(groups, 1):
+            print(f"group {number}: {_count(len(group), 'item')}")
+            for item in group:
+                print(f"  {item.id}\t{item.source or _SHOWN_SOURCE}")
+        _say(f"hashlearn: {_count(len(groups), 'group')}, {_count(sum(map(len, groups)), 'item')} in them")
+
+
+def export(
+    input: Annotated[
+        Path, typer.Argument(metavar="INPUT", help="A collection; for onnx a model, or a collection with one.")
+    ],
+    to: Annotated[str, typer.Option(help="faiss, npy, parquet or pgvector; onnx for a model.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")],
+    table: Annotated[
+        str | None, typer.Option(help="With pgvector: the table's name; the collection's unless given.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a collection, or a model, for other programs.
+
+    faiss: a binary index with ids. npy: codes, and ids beside them. parquet: a table. pgvector: SQL for PostgreSQL.
+    onnx: the encoder of a model.
+
+    Example: hashlearn export photos.hl --to faiss --out photos.faiss
+
+    Example: hashlearn export photos.model --to onnx --out photos.onnx
+    """
+    from hashlearn.interchange.exports import EXPORTS, export_pgvector
+    from hashlearn.search import Collection
+    from hashlearn.storage import check_target
+
+    check_target(out)
+    if to not in (*EXPORTS, "onnx"):
+        raise ValueError(f"--to must be one of {', '.join((*EXPORTS, 'onnx'))}; got {to!r}.")
+    if to != "pgvector":
+        refuse_options(f"{to} has no tables", table=table)
+    if to == "onnx":
+        files, what = _export_onnx(input, out), "the encoder"
+    else:
+        if not _is_sqlite(input) and input.is_file():
+            raise ValueError(f"{input} is no collection; of a model there is --to onnx.")
+        with Collection.open(input, readonly=True) as opened:
+            files = export_pgvector(opened, out, table=table) if to == "pgvector" else EXPORTS[to](opened, out)
+            what = f"{_count(len(opened), 'item')} of {opened.n_bits} bits"
+    result = {"input": str(input), "to": to, "files": [str(file) for file in files]}
+    _show(result, as_json, f"{what}: {', '.join(map(str, files))}")
+
+
+# -- inputs -----------------------------------------------------------------------------------------------------------
+
+
+def _vectors(input: str, key: str | None, part: str) -> tuple[Any, str]:
+    """Vectors and what they are called."""
+    if is_dataset(input):
+        refuse_options(f"{input} is a data set", key=key)
+        return getattr(load_dataset(input, None, None), part), input
+    return read_input_file(input, key), Path(input).name
+
+
+def _pictures(inputs: Sequence[str]) -> tuple[str, list[str]]:
+    """A folder, and the pictures that are meant relative to it."""
+    from hashlearn.features import find_images
+
+    found: list[str] = []
+    for input in inputs:
+        if Path(input).is_dir():
+            found += [os.path.join(input, path) for path in find_images(input)]
+        elif Path(input).exists():
+            found.append(input)
+        else:
+            raise FileNotFoundError(f"{input} is neither a picture nor a folder.")
+    return os.curdir, found
+
+
+def _read_ids(path: Path | None) -> Any:
+    from hashlearn.vectors import read_labels
+
+    if path is None:
+        return None
+    labels = read_labels(path)
+    try:
+        return [int(label) for label in labels]
+    except (TypeError, ValueError):
+        raise ValueError(f"{path} must hold whole numbers, one a line.") from None
+
+
+def _read_payloads(path: Path | None) -> list[Any] | None:
+    if path is None:
+        return None
+    payloads = []
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                payloads.append(json.loads(line))
+            except ValueError:
+                raise ValueError(f"{path}, line {number}: not a JSON value.") from None
+    return payloads
+
+
+def _query_codes(
+    opened: Collection, query: str | None, id: int | None, key: str | None
+) -> tuple[Any, list[Any], Path | None]:
+    """Codes of the queries, their names, and the picture if it is one."""
+    from hashlearn.features import IMAGE_ENDINGS, read_image
+    from hashlearn.search.filling import image_features, root_of
+
+    if query is None:
+        assert id is not None
+        (item,) = opened.get([id])
+        picture = None if item.source is None else root_of(opened) / item.source
+        return opened.index.reconstruct([id]), [item.source or f"id {id}"], picture
+    if Path(query).suffix.lower() in IMAGE_ENDINGS:
+        refuse_options(f"{query} is a picture", key=key)
+        features = image_features(opened)
+        vector = features.vectors(read_image(query, features)[None])
+        return opened.encode(vector), [query], Path(query)
+    vectors, _ = _vectors(query, key, "queries")
+    return opened.encode(vectors), list(range(len(vectors))), None
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+def _matches(opened: Collection, distances: list[int], ids: list[int]) -> list[dict[str, Any]]:
+    return [
+        {"id": item.id, "distance": distance, "source": item.source, "payload": item.payload}
+        for item, distance in zip(opened.get(ids), distances, strict=True)
+    ]
+
+
+def _print_matches(result: dict[str, Any], *, alone: bool) -> None:
+    if not alone:
+        found = ", ".join(f"{match['source'] or match['id']} ({match['distance']})" for match in result["matches"])
+        print(f"{result['query']}: {found or 'nothing'}")
+        return
+    if not result["matches"]:
+        _say("hashlearn: nothing was found")
+    for match in result["matches"]:
+        extra = "" if match["payload"] is None else "\t" + json.dumps(match["payload"], ensure_ascii=False)
+        print(f"{match['distance']}\t{match['id']}\t{match['source'] or _SHOWN_SOURCE}{extra}")
+
+
+def _search_rows(opened: Collection, results: list[dict[str, Any]], picture: Path | None) -> Iterator[Row]:
+    from hashlearn.search.contact_sheet import Picture, Row
+    from hashlearn.search.filling import root_of
+
+    root = root_of(opened)
+    for result in results:
+        pictures = [] if picture is None else [Picture(picture, "query", query=True)]
+        for match in result["matches"]:
+            path = None if match["source"] is None else root / match["source"]
+            pictures.append(Picture(path, f"{match['distance']}: {match['source'] or 'id ' + str(match['id'])}"))
+        yield Row(str(result["query"]), pictures)
+
+
+def _duplicate_rows(opened: Collection, groups: Any) -> Iterator[Row]:
+    from hashlearn.search.contact_sheet import Picture, Row
+    from hashlearn.search.filling import root_of
+
+    root = root_of(opened)
+    for number, group in enumerate(groups, 1):
+        pictures = [
+            Picture(None if item.source is None else root / item.source, item.source or f"id {item.id}")
+            for item in group
+        ]
+        yield Row(f"Group {number}: {_count(len(group), 'item')}", pictures)
+
+
+def _write_page(path: Path, title: str, note: str, rows: Iterator[Row]) -> None:
+    from hashlearn.search.contact_sheet import contact_sheet
+    from hashlearn.storage import atomic_path
+
+    with atomic_path(path) as temporary:
+        temporary.write_text(contact_sheet(title, note, rows), encoding="utf-8")
+
+
+def _tell_filled(opened: Collection, filled: Filled, as_json: bool) -> None:
+    for path, reason in filled.unreadable[:_SHOWN_UNREADABLE]:
+        _say(f"hashlearn: skipped: {path}: {reason}")
+    more = len(filled.unreadable) - _SHOWN_UNREADABLE
+    if more > 0:
+        _say(f"hashlearn: skipped: {more:,} more (--json lists them all)")
+    result = {
+        "collection": str(opened.path),
+        "items": len(opened),
+        "added": filled.added,
+        "there_already": filled.there,
+        "unreadable": [{"path": path, "reason": reason} for path, reason in filled.unreadable],
+    }
+    words = [f"{_count(filled.added, 'item')} added"]
+    if filled.there:
+        words.append(f"{filled.there:,} there already")
+    if filled.unreadable:
+        words.append(f"{len(filled.unreadable):,} unreadable")
+    _show(result, as_json, f"{', '.join(words)}; {len(opened):,} in {opened.path}")
+    if filled.unreadable and not filled.added and not filled.there:
+        raise typer.Exit(1)
+
+
+def _collection_info(path: Path) -> dict[str, Any]:
+    from hashlearn.features import ImageFeatures
+    from hashlearn.search import Collection
+    from hashlearn.search.filling import root_of
+
+    with closing(Collection.open(path, readonly=True)) as opened:
+        meta, own = opened._database.meta, opened.info
+        features = own.get("features")
+        return {
+            "file": str(path),
+            "kind": "collection",
+            "items": len(opened),
+            "n_bits": opened.n_bits,
+            "bytes": path.stat().st_size,
+            "method": meta.get("method"),
+            "n_features": meta.get("n_features"),
+            "features": None if features is None else ImageFeatures.from_dict(features).name,
+            "made_of": own.get("input"),
+            "pictures_in": None if features is None else str(root_of(opened)),
+            "hashlearn": meta.get("hashlearn"),
+        }
+
+
+def _model_info(path: Path) -> dict[str, Any]:
+    import hashlearn
+    from hashlearn.search.filling import features_of
+
+    hasher = hashlearn.load(path)
+    features = features_of(hasher)
+    return {
+        "file": str(path),
+        "kind": "model",
+        "method": hasher.name,
+        "n_bits": hasher.n_bits_,
+        "n_features": int(hasher.n_features_in_),
+        "features": None if features is None else features.name,
+        "trained_on": hasher.info_.get("trained on"),
+        "bytes": path.stat().st_size,
+    }
+
+
+def _export_onnx(input: Path, out: Path) -> list[Path]:
+    import hashlearn
+    from hashlearn.interchange import export_onnx
+    from hashlearn.search import Collection
+
+    if _is_sqlite(input):
+        with Collection.open(input, readonly=True) as opened:
+            hasher = opened.model
+        if hasher is None:
+            raise ValueError(f"{input} has no model.")
+    else:
+        hasher = hashlearn.load(input)
+    export_onnx(hasher, out)
+    return [out]
+
+
+def _is_sqlite(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return file.read(15) == b"SQLite format 3"
+
+
+def _count(n: int, word: str) -> str:
+    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
+
+
+def _show(result: Any, as_json: bool, text: str) -> None:
+    print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else text)
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr)

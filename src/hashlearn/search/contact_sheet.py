@@ -1,0 +1,95 @@
+"""A page of pictures: what was found for each query, or groups of near-duplicates. One file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from hashlearn.errors import ImageError
+
+__all__ = ["Picture", "Row", "contact_sheet"]
+
+_SIDE = 160
+_STYLE = """
+:root { color-scheme: light dark; --line: #ddd; --soft: #666; }
+@media (prefers-color-scheme: dark) { :root { --line: #444; --soft: #aaa; } }
+body { font: 15px/1.4 system-ui, sans-serif; margin: 1rem auto; max-width: 90rem; padding: 0 1rem; }
+section { border-top: 1px solid var(--line); padding: .5rem 0; }
+h2 { font-size: 1rem; margin: .3rem 0; overflow-wrap: anywhere; }
+.row { display: flex; flex-wrap: wrap; gap: .6rem; }
+figure { margin: 0; width: 160px; }
+figure img, .none { width: 160px; height: 160px; object-fit: contain; background: var(--line); display: block; }
+.none { display: flex; align-items: center; justify-content: center; color: var(--soft); text-align: center; }
+.query img { outline: 3px solid #2a7de1; outline-offset: -3px; }
+figcaption { color: var(--soft); font-size: 12px; overflow-wrap: anywhere; }
+@media (max-width: 30rem) { figure, figure img, .none { width: 44vw; } figure img, .none { height: 44vw; } }
+"""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture's file, if there is one, and what stands below it."""
+
+    path: Path | None
+    caption: str
+    query: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """Pictures under a title."""
+
+    title: str
+    pictures: Sequence[Picture]
+
+
+def contact_sheet(title: str, note: str, rows: Iterable[Row]) -> str:
+    """The page as HTML; pictures are in it, made small."""
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
+        f"<h1>{escape(title)}</h1><p>{escape(note)}</p>",
+    ]
+    seen: dict[Path, str | None] = {}
+    for row in rows:
+        parts.append(f'<section><h2>{escape(row.title)}</h2><div class="row">')
+        parts += [_figure(picture, seen) for picture in row.pictures]
+        parts.append("</div></section>")
+    parts.append("</body></html>\n")
+    return "\n".join(parts)
+
+
+def _figure(picture: Picture, seen: dict[Path, str | None]) -> str:
+    small = None
+    if picture.path is not None:
+        if picture.path not in seen:
+            seen[picture.path] = _small(picture.path)
+        small = seen[picture.path]
+    caption = escape(picture.caption)
+    if small is None:
+        shown = '<div class="none">no picture</div>'
+    else:
+        shown = f'<img loading="lazy" alt="{escape(picture.caption, quote=True)}" src="{small}">'
+    kind = ' class="query"' if picture.query else ""
+    return f"<figure{kind}>{shown}<figcaption>{caption}</figcaption></figure>"
+
+
+def _small(path: Path) -> str | None:
+    """The picture as a data address; None if it can't be read (any more)."""
+    from PIL import Image
+
+    from hashlearn.features import read_thumbnail
+
+    try:
+        pixels = read_thumbnail(path, 2 * _SIDE)  # for screens of fine pixels
+    except ImageError:
+        return None
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
