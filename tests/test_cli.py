@@ -61,6 +61,28 @@ def test_fit_encode_evaluate_equal_the_library(model, tmp_path):
     assert done.stderr == ""
 
 
+def test_encode_for_sentence_transformers(tmp_path):
+    dataset = hashlearn.datasets.load("digits")
+    assert run("fit", "digits", "-b", 16, "-o", tmp_path / "m").returncode == 0
+    packed = hashlearn.load(tmp_path / "m").encode(dataset.queries)
+    expected = {"ubinary": packed, "binary": packed.astype(np.int16) - 128}
+    for chosen, precision in (
+        (["--precision", "binary"], "binary"),
+        (["--precision", "ubinary"], "ubinary"),
+        ([], "ubinary"),
+    ):
+        arguments = ["--part", "queries", "--format", "sentence-transformers", *chosen, "--out", tmp_path / "e.npy"]
+        answer = json.loads(run("encode", tmp_path / "m", "digits", *arguments, "--json").stdout)
+        assert (answer["format"], answer["precision"]) == ("sentence-transformers", precision)
+        found = read_vectors(tmp_path / "e.npy")
+        assert found.dtype == (np.int8 if precision == "binary" else np.uint8)
+        np.testing.assert_array_equal(found, expected[precision])
+        done = run("encode", tmp_path / "m", "digits", *arguments)
+        assert done.stdout.endswith(f"e.npy (sentence-transformers, {precision})\n")
+    done = run("encode", tmp_path / "m", "digits", "--format", "packed", "--out", tmp_path / "c.npy", "--json")
+    assert (json.loads(done.stdout)["format"], json.loads(done.stdout)["precision"]) == ("packed", None)
+
+
 def test_evaluate_prints_the_protocol_and_obeys_each_choice(model, tmp_path):
     def answer(*choices):
         done = run("evaluate", model, "-d", "digits", *choices, HASHLEARN_CACHE=str(tmp_path))
@@ -249,6 +271,22 @@ def test_parameters_reach_the_method(tmp_path):
         (["fit", "digits", "-o", "."], "a file can't be written to '.'"),
         (["evaluate", "MODEL", "-d", "digits", "--k", "0"], "--k must be at least 1; got 0"),
         (["encode", "no.model", "digits", "-o", "c.npy"], "no model file is at no.model"),
+        (
+            ["encode", "MODEL", "digits", "--precision", "binary", "-o", "c.npy"],
+            "--format is packed, so --precision would have no effect",
+        ),
+        (
+            ["encode", "MODEL", "digits", "--format", "bits", "-o", "c.npy"],
+            "--format must be packed or sentence-transformers; got 'bits'",
+        ),
+        (
+            ["encode", "MODEL", "digits", "--format", "sentence-transformers", "--precision", "int8", "-o", "c.npy"],
+            "precision must be ubinary or binary; got 'int8'",
+        ),
+        (
+            ["encode", "MODEL", "digits", "--format", "sentence-transformers", "-o", "c.npy"],
+            "n_bits must be a multiple of 8 for sentence-transformers' binary embeddings",
+        ),
         (["encode", "MODEL", "torn.npy", "-o", "c.npy"], "torn.npy"),
         (["encode", "MODEL", "narrow.npy", "-o", "c.npy"], "63 features"),
         (["encode", "MODEL", "digits", "-o", "c.jpg"], "c.jpg"),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     load = Hasher.load
 
-_MODULES = ("codes", "datasets", "errors", "evaluation", "experiments", "features", "hashers", "vectors")
+_MODULES = ("codes", "datasets", "errors", "evaluation", "experiments", "features", "hashers", "interchange", "vectors")
 
 __all__ = [
     "BA",

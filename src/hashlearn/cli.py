@@ -304,6 +304,13 @@ def encode(
     part: Annotated[
         str | None, typer.Option(help="Of a data set: train, database or queries; database unless given.")
     ] = None,
+    format: Annotated[
+        str, typer.Option(help="packed: the codes' bytes; sentence-transformers: its quantized embeddings.")
+    ] = "packed",
+    precision: Annotated[
+        str | None,
+        typer.Option(help="Of sentence-transformers: ubinary (uint8) or binary (int8); ubinary unless given."),
+    ] = None,
     key: Key = None,
     source: Source = None,
     split: Split = None,
@@ -312,15 +319,26 @@ def encode(
     """Turn vectors into packed codes: one row of ceil(bits / 8) bytes each, most significant bit first.
 
     Example: hashlearn encode my.model vectors.npy --out codes.npy
+
+    Example: hashlearn encode my.model vectors.npy --format sentence-transformers --precision binary --out codes.npy
     """
     import hashlearn
+    from hashlearn.interchange.embeddings import check_precision, check_whole_bytes, to_sentence_transformers
     from hashlearn.storage import check_target
     from hashlearn.vectors import format_of, write_vectors
 
     format_of(check_target(out))
+    if format == "packed":
+        refuse_options("--format is packed", precision=precision)
+    elif format == "sentence-transformers":
+        precision = check_precision("ubinary" if precision is None else precision)
+    else:
+        raise ValueError(f"--format must be packed or sentence-transformers; got {format!r}.")
     if part not in (None, "train", "database", "queries"):
         raise ValueError(f"--part must be train, database or queries; got {part!r}.")
     hasher = hashlearn.load(model)
+    if precision is not None:
+        check_whole_bytes(hasher.n_bits_)
     if is_dataset(input):
         refuse_options(f"{input} is a data set", key=key)
         dataset = load_dataset(input, source, split)
@@ -331,9 +349,11 @@ def encode(
     start = time.perf_counter()
     codes = hasher.encode(X)
     seconds = time.perf_counter() - start
-    write_vectors(out, codes)
+    write_vectors(out, codes if precision is None else to_sentence_transformers(codes, hasher.n_bits_, precision))
     result = {
         "codes": str(out),
+        "format": format,
+        "precision": precision,
         "encoded": name,
         "n_samples": len(codes),
         "n_bits": hasher.n_bits_,
@@ -341,6 +361,8 @@ def encode(
         "seconds": seconds,
     }
     text = f"{len(codes):,} codes of {hasher.n_bits_} bits ({codes.shape[1]} bytes each) of {name}: {out}"
+    if precision is not None:
+        text += f" ({format}, {precision})"
     show(result, as_json, text)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.hashers._linear import centred, check_squares
+from hashlearn.hashers._steps import Affine, Center, Gaussian, Step, UnitLength
 from hashlearn.hashers.base import Hasher, compute_type, row_blocks
 from hashlearn.threads import ThreadMap
 
@@ -44,6 +45,12 @@ class Kernel:
             self._squares = (-np.square(A).sum(axis=1) / bandwidth).astype(dtype)
             A = A * (2 / bandwidth)
         self._A = np.ascontiguousarray(A.T, dtype=dtype)
+
+    def steps(self) -> list[Step]:
+        """Φ in plain steps, but for the linear kernel."""
+        assert self._bandwidth is not None
+        kernel = Gaussian(self._A, self._squares, self._bandwidth)
+        return [UnitLength(), kernel] if self._unit else [kernel]
 
     def __call__(self, X: Array) -> Array:
         """Φ (rows, p)."""
@@ -151,6 +158,11 @@ class KernelHasher(Hasher):
             return H
 
         return project
+
+    def _steps(self) -> list[Step]:
+        if self._is_linear:
+            return [Center(self.offset_), Affine(self.anchors_.T @ self.weights_, self.intercept_)]
+        return [Center(self.offset_), *self._kernel(np.float64).steps(), Affine(self.weights_, self.intercept_)]
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int | str, ...]]:
         return {

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hashlearn.hashers._steps import Affine, Center, Step
 from hashlearn.hashers.base import Hasher, compute_type, row_blocks
 from hashlearn.threads import ThreadMap, cores
 
@@ -22,6 +23,9 @@ class LinearHasher(Hasher):
 
     def _project(self, X: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(centred(X, self.mean_) @ self.components_.astype(compute_type(X.dtype)))
+
+    def _steps(self) -> list[Step]:
+        return [Center(self.mean_), Affine(self.components_)]
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
         return {"mean_": (n_features,), "components_": (n_features, n_bits)}

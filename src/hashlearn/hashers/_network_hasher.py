@@ -20,6 +20,7 @@ from hashlearn.hashers._linear import centred, mean_and_covariance
 from hashlearn.hashers._network import Layer, fold, outputs_of
 from hashlearn.hashers._rows import Rows
 from hashlearn.hashers._start import STARTS, eigen_layers, itq_layers
+from hashlearn.hashers._steps import Activation, Affine, Center, Step
 from hashlearn.hashers._training import Lambdas, Training
 from hashlearn.hashers.base import Hasher, check_choice, check_count, check_flag, check_weight, compute_type
 from hashlearn.progress import progress_bar
@@ -118,6 +119,12 @@ class LayeredHasher(Hasher):
             layers.append(Layer(getattr(self, f"W{i}_"), getattr(self, f"c{i}_")))
         raise AssertionError
 
+    @property
+    def _scaled_layers(self) -> list[Layer]:
+        """The network as it takes what is centred and not scaled."""
+        (W, c), *others = self.layers_
+        return [Layer(W / self.scale_, c), *others]
+
     def _check_unchanged(self) -> None:
         super()._check_unchanged()
         self._check_parameters(self.n_features_in_)
@@ -198,9 +205,14 @@ class NetworkHasher(LayeredHasher):
         return self._projector(X.dtype)(X)
 
     def _projector(self, dtype: np.dtype[Any]) -> Callable[[Array], Array]:
-        (W, c), *others = self.layers_
-        layers = fold([Layer(W / self.scale_, c), *others], compute_type(dtype))
+        layers = fold(self._scaled_layers, compute_type(dtype))
         return lambda X: outputs_of(layers, centred(X, self.offset_))
+
+    def _steps(self) -> list[Step]:
+        steps: list[Step] = [Center(self.offset_)]
+        for W, c in self._scaled_layers:
+            steps += [Affine(W, c), Activation("sigmoid")]
+        return steps[:-1]  # the last layer is linear
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         self._forget()

@@ -50,6 +50,7 @@ from hashlearn.hashers._decoder import DecoderSums, decoder_sums
 from hashlearn.hashers._discrete import GROUP, descend, descend_groups, energies, solve
 from hashlearn.hashers._linear import LinearHasher, mean_and_covariance, principal_directions
 from hashlearn.hashers._rows import Rows
+from hashlearn.hashers._steps import Affine, Center, Step
 from hashlearn.hashers._svm import LinearSVMs, scores
 from hashlearn.hashers.base import check_choice, check_count, check_flag, check_weight, row_blocks
 from hashlearn.progress import progress_bar
@@ -201,6 +202,9 @@ class BA(LinearHasher):
         H = super()._project(X)
         H += self.intercept_.astype(H.dtype)
         return H
+
+    def _steps(self) -> list[Step]:
+        return [Center(self.mean_), Affine(self.components_, self.intercept_)]
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
         return {**super()._state(n_features, n_bits), "intercept_": (n_bits,)}

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hashlearn.codes import bits_of, n_bytes, pack
+from hashlearn.hashers._steps import Step
 from hashlearn.labels import label_list
 from hashlearn.threads import thread_map
 
@@ -34,7 +35,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     - ``_fit(X, y)``: learn from the checked ``X``; what is learned goes into attributes that end in ``_``;
     - ``_project(X)``: real values (rows, n_bits) of a block of rows, whose signs are the bits;
     - ``_state(n_features, n_bits)``: the learned arrays by name with their shapes, for saving and checking;
-    - ``_check_parameters(n_features)``, if it has rules beyond n_bits ≥ 1 (it calls this class's too).
+    - ``_check_parameters(n_features)``, if it has rules beyond n_bits ≥ 1 (it calls this class's too);
+    - ``_steps()``, if ``_project`` can be told in plain steps, so that it can be exported.
     """
 
     #: The method's name on the command line and in model files; its key in ``METHODS``.
@@ -61,6 +63,10 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     def _projector(self, dtype: np.dtype[Any]) -> Callable[[NDArray[Any]], NDArray[Any]]:
         """``_project`` for many blocks of this type; a method may make ready once what they share."""
         return self._project
+
+    def _steps(self) -> list[Step] | None:
+        """``_project`` in plain steps, for encoders in other formats; None if it is not made of them."""
+        return None
 
     @abstractmethod
     def _state(self, n_features: int, n_bits: int) -> Mapping[str, tuple[int | str, ...]]:

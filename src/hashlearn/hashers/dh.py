@@ -47,6 +47,7 @@ from hashlearn.hashers._linear import centred, mean_and_covariance, principal_di
 from hashlearn.hashers._network import Layer, flatten, layers_of
 from hashlearn.hashers._network_hasher import LayeredHasher, check_variance, units_by_length
 from hashlearn.hashers._rows import Rows
+from hashlearn.hashers._steps import Activation, Affine, Center, Step
 from hashlearn.hashers.base import check_choice, check_count, check_flag, check_weight, compute_type
 from hashlearn.progress import progress_bar
 from hashlearn.threads import thread_map
@@ -160,9 +161,14 @@ class DH(LayeredHasher):
         return self._projector(X.dtype)(X)
 
     def _projector(self, dtype: np.dtype[Any]) -> Callable[[Array], Array]:
-        (W, c), *others = self.layers_
-        layers = _cast([Layer(W / self.scale_, c), *others], compute_type(dtype))
+        layers = _cast(self._scaled_layers, compute_type(dtype))
         return lambda X: _forward(layers, centred(X, self.offset_))[-1]
+
+    def _steps(self) -> list[Step]:
+        steps: list[Step] = [Center(self.offset_)]
+        for W, c in self._scaled_layers:
+            steps += [Affine(W, c), Activation("tanh")]
+        return steps
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         self._forget()

@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.hashers._linear import centred, mean_and_covariance, principal_directions
+from hashlearn.hashers._steps import Affine, Center, Margins, Step
 from hashlearn.hashers.base import Hasher, check_count, check_flag, check_weight, compute_type, row_blocks
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
@@ -135,13 +136,10 @@ class KMH(Hasher):
         self.n_iter_ = len(errors) - 1
 
     def _projector(self, dtype: np.dtype[Any]) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        M, k, D = self.codewords_.shape
+        M, k, _ = self.codewords_.shape
         b = k.bit_length() - 1
-        # ‖x − c‖² / 2 = ‖x‖² / 2 + ‖c‖² / 2 − xᵀc, of which the first is the same for all c; in units of scale².
-        # A codeword lies in its subspace: the rest of x counts as much for each of those it is compared with.
-        C = self.codewords_.reshape(M * k, D) / self.scale_
-        half = (0.5 * np.einsum("ij,ij->i", C, C)).astype(compute_type(dtype))[:, None]
-        C = (C / -self.scale_).astype(compute_type(dtype))
+        C, half = (part.astype(compute_type(dtype)) for part in self._half_distances())
+        half = half[:, None]
 
         def project(X: NDArray[Any]) -> NDArray[Any]:
             distances = C @ centred(X, self.mean_).T  # (M k, rows)
@@ -149,6 +147,19 @@ class KMH(Hasher):
             return _margins(distances.reshape(M, k, len(X)), b)
 
         return project
+
+    def _half_distances(self) -> tuple[Array, Array]:
+        """C (M k, D) and h (M k,): C x + h are half the squared distances of x from all codewords, but for one number.
+
+        ‖x − c‖² / 2 = ‖x‖² / 2 + ‖c‖² / 2 − xᵀc, of which the first is the same for all c; in units of scale². A
+        codeword lies in its subspace: the rest of x counts as much for each of those it is compared with.
+        """
+        C = self.codewords_.reshape(-1, self.codewords_.shape[2]) / self.scale_
+        return C / -self.scale_, 0.5 * np.einsum("ij,ij->i", C, C)
+
+    def _steps(self) -> list[Step]:
+        (M, k, _), (C, half) = self.codewords_.shape, self._half_distances()
+        return [Center(self.mean_), Affine(C.T, half), Margins(M, k.bit_length() - 1)]
 
     def _project(self, X: NDArray[Any]) -> NDArray[Any]:
         return self._projector(X.dtype)(X)

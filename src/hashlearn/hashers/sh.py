@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.hashers._linear import centred, mean_and_covariance, principal_directions
+from hashlearn.hashers._steps import Activation, Affine, Center, Scale, Step
 from hashlearn.hashers.base import Hasher, compute_type, row_blocks
 from hashlearn.threads import ThreadMap, thread_map
 
@@ -72,6 +73,15 @@ class SH(Hasher):
         V -= self.starts_.astype(dtype)
         V *= self.frequencies_.astype(dtype)
         return np.asarray(np.cos(V, out=V))  # sin(π/2 + ·)
+
+    def _steps(self) -> list[Step]:
+        return [
+            Center(self.mean_),
+            Affine(self.components_),
+            Center(self.starts_),
+            Scale(self.frequencies_),
+            Activation("cos"),
+        ]
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
         return {

@@ -37,6 +37,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from hashlearn.hashers._linear import centred
 from hashlearn.hashers._rows import Rows
+from hashlearn.hashers._steps import Center, Spheres, Step
 from hashlearn.hashers.base import Hasher, check_count, check_flag, check_weight, compute_type
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
@@ -155,6 +156,9 @@ class SPH(Hasher):
             H = self.thresholds_.astype(dtype) - _inner(V, self.pivots_, _squares(V))
         H[~np.isfinite(H)] = np.finfo(dtype).min  # what has squares beyond the type is far outside of every sphere
         return np.asarray(H)
+
+    def _steps(self) -> list[Step]:
+        return [Center(self.mean_), Spheres(self.pivots_, self.thresholds_)]
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
         return {"mean_": (n_features,), "pivots_": (n_bits, n_features), "thresholds_": (n_bits,)}

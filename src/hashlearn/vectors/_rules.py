@@ -54,12 +54,13 @@ def check_regular(path: Path) -> None:
         pass
 
 
-def extra(module: str) -> Any:
+def extra(module: str, group: str = "formats", use: str = "this file format") -> Any:
+    """An optional package, or the error that names the extra (``group``) to install for its ``use``."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        need = f"{module.partition('.')[0]} is needed for this file format"
-        raise MissingExtraError(f'{need}; run: pip install "hashlearn[formats]"') from error
+        need = f"{module.partition('.')[0]} is needed for {use}"
+        raise MissingExtraError(f'{need}; run: pip install "hashlearn[{group}]"') from error
 
 
 def pick(path: Path, key: str | None, names: Iterable[str], candidates: Iterable[str], what: str) -> str:

@@ -1,0 +1,201 @@
+"""Encoders as ONNX files.
+
+The graph takes ``vectors``, float32 (n, n_features), n of any size, and gives
+
+- ``values``, float32 (n, n_bits), the decision function;
+- ``bits``, uint8 (n, n_bits), 1 where a value is ≥ 0;
+- ``codes``, uint8 (n, ceil(n_bits / 8)), the bits packed as in :mod:`hashlearn.codes`.
+
+It computes what the library does for float32 vectors, in the same order and types. What is left to the program that
+runs it is the order of the terms in a sum and the last digits of exp, tanh and the like: a bit can differ where its
+value is within rounding of 0. Operators are the standard's.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from hashlearn.codes import n_bytes, pack
+from hashlearn.hashers import METHODS, Hasher
+from hashlearn.hashers._steps import Activation, Affine, Center, Gaussian, Margins, Scale, Spheres, Step, UnitLength
+from hashlearn.storage import atomic_path
+from hashlearn.vectors._rules import extra
+
+FORMAT = "hashlearn encoder"
+VERSION = 1
+# Of 2022: taken by ONNX Runtime from 1.12 on.
+_OPSET, _IR_VERSION = 17, 8
+_OPERATORS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "cos": "Cos"}
+
+
+def export_onnx(hasher: Hasher, path: str | os.PathLike[str]) -> None:
+    """Write the encoder of a fitted model to an ONNX file, whole or not at all (see the module's docstring).
+
+    The file's ``metadata_props`` say the format and its version, the method, n_bits, n_features, the distance that the
+    codes are meant to be ranked by and the version of hashlearn.
+    """
+    onnx = extra("onnx", "onnx", "ONNX files")
+    check_is_fitted(hasher)
+    graph = _Graph(onnx)
+    values = "vectors"
+    for step in _steps_of(hasher):
+        values = _translate(step, values, graph)
+    graph("Identity", values, name="values")
+    ones = graph("GreaterOrEqual", "values", np.float32(0))
+    graph("Cast", ones, name="bits", to=onnx.TensorProto.UINT8)
+    # Byte j is the sum of its bits' powers of 2, which float32 holds: the identity's rows, packed, are those powers.
+    powers = pack(np.eye(hasher.n_bits_, dtype=np.uint8))
+    sums = graph("MatMul", graph("Cast", ones, to=onnx.TensorProto.FLOAT), powers.astype(np.float32))
+    graph("Cast", sums, name="codes", to=onnx.TensorProto.UINT8)
+    model = graph.model(hasher)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def _steps_of(hasher: Hasher) -> list[Step]:
+    steps = hasher._steps()
+    # Steps that a class inherits are another encoder's if it has its own.
+    owner = {name: _depth(hasher, name) for name in ("_steps", "_project", "_projector")}
+    if steps is None or owner["_steps"] > min(owner.values()):
+        able = ", ".join(name for name, method in METHODS.items() if method._steps is not Hasher._steps)
+        raise ValueError(
+            f"{hasher.name} can't be exported: its encoder is not described in steps (_steps). Those that can: {able}."
+        )
+    return steps
+
+
+def _depth(hasher: Hasher, name: str) -> int:
+    """How many classes up from the hasher's the one is that defines ``name``."""
+    return next(depth for depth, owner in enumerate(type(hasher).__mro__) if name in vars(owner))
+
+
+class _Graph:
+    """Nodes and constants so far; calling it adds a node and gives the name of its output."""
+
+    def __init__(self, onnx: Any) -> None:
+        self.onnx = onnx
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+
+    def __call__(self, operator: str, *inputs: str | ArrayLike, name: str = "", **attributes: Any) -> str:
+        """``inputs``: names of outputs, or constants."""
+        name = name or f"{operator.lower()}_{len(self._nodes)}"
+        names = [part if isinstance(part, str) else self._constant(part) for part in inputs]
+        self._nodes.append(self.onnx.helper.make_node(operator, names, [name], name=name, **attributes))
+        return name
+
+    def _constant(self, value: ArrayLike) -> str:
+        """Real numbers as float32, whole ones as int64."""
+        array = np.asarray(value)
+        if array.dtype.kind == "f":
+            with np.errstate(over="ignore"):  # seen below
+                array = array.astype(np.float32)
+            if not np.isfinite(array).all():
+                raise ValueError("the model has values that are not finite in float32: it can't be exported.")
+        name = f"constant_{len(self._constants)}"
+        self._constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def model(self, hasher: Hasher) -> Any:
+        helper, kinds = self.onnx.helper, self.onnx.TensorProto
+        L, D = hasher.n_bits_, int(hasher.n_features_in_)
+
+        def array(name: str, kind: Any, width: int) -> Any:
+            return helper.make_tensor_value_info(name, kind, ["n", width])
+
+        graph = helper.make_graph(
+            self._nodes,
+            hasher.name,
+            [array("vectors", kinds.FLOAT, D)],
+            [
+                array("bits", kinds.UINT8, L),
+                array("codes", kinds.UINT8, n_bytes(L)),
+                array("values", kinds.FLOAT, L),
+            ],
+            self._constants,
+        )
+        model = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", _OPSET)],
+            ir_version=_IR_VERSION,
+            producer_name="hashlearn",
+            producer_version=version("hashlearn"),
+            doc_string=f"Binary codes of {L} bits for vectors of {D} features, by {hasher.name}. bits: 1 where values "
+            "are at least 0; codes: bits packed into bytes, most significant first, the last byte filled with zeros.",
+        )
+        properties = {
+            "format": FORMAT,
+            "format_version": VERSION,
+            "hashlearn": version("hashlearn"),
+            "method": hasher.name,
+            "n_bits": L,
+            "n_features": D,
+            "distance": hasher.distance,
+        }
+        helper.set_model_props(model, {name: str(value) for name, value in properties.items()})
+        return model
+
+
+def _translate(step: Step, Y: str, graph: _Graph) -> str:
+    """Add what makes the next rows of the rows ``Y``; gives their name."""
+    match step:
+        case Center(offset):
+            return graph("Sub", Y, offset)
+        case Affine(W, c):
+            product = graph("MatMul", Y, W)
+            return product if c is None else graph("Add", product, c)
+        case Scale(factors):
+            return graph("Mul", Y, factors)
+        case Activation(function):
+            return graph(_OPERATORS[function], Y)
+        case UnitLength():
+            Y = _divide(Y, graph("ReduceMax", graph("Abs", Y), axes=[1]), graph)
+            return _divide(Y, _squares(Y, graph, root=True), graph)
+        case Gaussian(A, c, bandwidth):
+            squares = _squares(Y, graph)
+            K = graph("Sub", graph("MatMul", Y, A), graph("Div", squares, bandwidth))
+            K = graph("Exp", graph("Min", graph("Add", K, c), np.float32(0)))
+            return graph("Where", graph("IsInf", squares), np.float32(0), K)
+        case Spheres(pivots, thresholds):
+            G = graph("Sub", _squares(Y, graph), graph("MatMul", Y, 2 * pivots.T))
+            H = graph("Sub", thresholds, G)
+            beyond = graph("Or", graph("IsInf", H), graph("IsNaN", H))
+            return graph("Where", beyond, np.finfo(np.float32).min, H)
+        case Margins(runs, b):
+            return _margins(Y, runs, b, graph)
+
+
+def _squares(Y: str, graph: _Graph, *, root: bool = False) -> str:
+    """‖y‖² (n, 1) or its root: squares in float32, their sum (and its root) in float64."""
+    kinds = graph.onnx.TensorProto
+    total = graph("ReduceSum", graph("Cast", graph("Mul", Y, Y), to=kinds.DOUBLE), [1])
+    return graph("Cast", graph("Sqrt", total) if root else total, to=kinds.FLOAT)
+
+
+def _divide(Y: str, sizes: str, graph: _Graph) -> str:
+    """Rows over their sizes (n, 1), which are 0 only for rows of zeros."""
+    return graph("Div", Y, graph("Where", graph("Greater", sizes, np.float32(0)), sizes, np.float32(1)))
+
+
+def _margins(Y: str, M: int, b: int, graph: _Graph) -> str:
+    """See :class:`~hashlearn.hashers._steps.Margins`; a 0 in the shape of a Reshape keeps the size."""
+    k = 1 << b
+    left = runs = graph("Reshape", Y, [0, M, k])
+    margins = []
+    for bit in range(b):  # the most significant first
+        halves = graph("Reshape", left, [0, M, 2, k >> (bit + 1)])
+        least = graph("ReduceMin", halves, axes=[3], keepdims=0)
+        margins.append(graph("Sub", graph("Gather", least, [0], axis=2), graph("Gather", least, [1], axis=2)))
+        left = graph("ReduceMin", halves, axes=[2], keepdims=0)
+    values = graph("Concat", *margins, axis=2)
+    nearest = graph("ArgMin", runs, axis=2, keepdims=0)
+    bits = graph("Gather", np.arange(k)[:, None] >> np.arange(b)[::-1] & 1, nearest)
+    lost = graph("And", graph("Equal", values, np.float32(0)), graph("Equal", bits, 0))
+    values = graph("Where", lost, -np.finfo(np.float32).tiny, values)
+    return graph("Flatten", values)
