@@ -206,6 +206,27 @@ def data_get(
     show(result, as_json, f"{dataset.name}: {sizes}, {labels}" + (f"\n{dataset.note}" if dataset.note else ""))
 
 
+@data_app.command("images")
+def data_images(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="mnist or cifar10.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")],
+    source: Source = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a data set's images as PNG files: train/CLASS/NUMBER.png and test/CLASS/NUMBER.png.
+
+    Example: hashlearn data images cifar10 --out cifar10
+    """
+    from hashlearn.datasets.pictures import IMAGE_SETS, write_pictures
+
+    if name not in IMAGE_SETS:
+        raise ValueError(f"NAME must be one of {', '.join(IMAGE_SETS)}, which are images; got {name!r}.")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out must be a folder; {out} is a file.")
+    n = write_pictures(IMAGE_SETS[name](source), out)
+    show({"name": name, "folder": str(out), "images": n}, as_json, f"{n:,} images of {name} below {out}")
+
+
 @app.command()
 def fit(
     input: Annotated[
