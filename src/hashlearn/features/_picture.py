@@ -30,7 +30,7 @@ __all__ = ["MAX_BYTES", "MAX_PIXELS", "read_picture"]
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 MAX_PIXELS = 1 << 27
-"""Pictures of more pixels are refused; Pillow takes up to 12 bytes for each, 1.6 GB."""
+"""Pictures of more pixels are refused; Pillow takes up to 16 bytes for each (WebP), 2.1 GB."""
 MAX_BYTES = 1 << 30
 """Larger files are refused: some formats are read into memory whole."""
 
