@@ -59,7 +59,7 @@ def index(
             _tell_filled(collection, filled, as_json)
     else:
         vectors, name = _vectors(input, key, "database")
-        with collection_for(out, hasher, source=name) as collection:
+        with collection_for(out, hasher, source=name, n_features=vectors.shape[1]) as collection:
             filled = add_vectors(collection, vectors, by_row=True)
             _tell_filled(collection, filled, as_json)
 

@@ -12,7 +12,7 @@ import pytest
 from made_pictures import BILINEAR, COLOR, GRAY, SIDE, differ, encoded, exif, picture, pixels_of, png
 from PIL import Image, ImageChops
 
-from hashlearn.features import ImageFeatures, read_image
+from hashlearn.features import ImageFeatures, read_image, read_thumbnail
 from hashlearn.memory import forget_peak, peak_memory
 
 module = importlib.import_module("hashlearn.features._picture")
@@ -283,3 +283,23 @@ def test_large_pictures_are_decoded_one_at_a_time(read, monkeypatch, form, optio
     monkeypatch.setattr(module, "_LARGE_PIXELS", 300 * 300)
     read(content)
     assert entered == [True] * alone
+
+
+# --- to look at --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "shape"), [((100, 50), (20, 40)), ((50, 100), (40, 20)), ((3, 900), (40, 1)), ((8, 8), (40, 40))]
+)
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "TIFF"])
+def test_a_thumbnail_keeps_its_shape(tmp_path, size, shape, form):
+    path = tmp_path / f"x.{form.lower()}"
+    path.write_bytes(encoded(picture(*size), form))
+    got = read_thumbnail(path, 40)
+    assert got.shape == (*shape, 3)
+    assert got.dtype == np.uint8
+
+
+def test_a_thumbnail_is_upright(tmp_path):
+    (tmp_path / "x.jpg").write_bytes(encoded(picture(100, 50), "JPEG", exif=exif(6)))
+    assert read_thumbnail(tmp_path / "x.jpg", 40).shape == (40, 20, 3)

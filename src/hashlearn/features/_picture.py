@@ -92,13 +92,15 @@ def _decoded(file: IO[bytes], side: int, color: bool, square: bool) -> Array:
     width, height = image.size
     if width * height > MAX_PIXELS:
         raise _RefusedError(f"{width:,} × {height:,} pixels; at most {MAX_PIXELS:,} are read")
-    longer = max(width, height)
-    size = (side, side) if square else (max(1, side * width // longer), max(1, side * height // longer))
     drafted = image.draft("RGB" if color else "L", (_SPARE * side, _SPARE * side))
     # A progressive JPEG is held whole, even where a small one is asked for.
     held = width * height if image.info.get("progressive") else image.width * image.height
     with _large if held > _LARGE_PIXELS else nullcontext():
         image.load()
+        if drafted is None:
+            width, height = image.size  # a TIFF may have been turned
+        longer = max(width, height)
+        size = (side, side) if square else (max(1, side * width // longer), max(1, side * height // longer))
         turn = _orientation(image)
         pixels = _shrunk(image, size, None if drafted is None else drafted[1])
     if color and pixels.ndim == 2:

@@ -47,7 +47,12 @@ def features_of(model: Hasher) -> ImageFeatures | None:
 
 
 def collection_for(
-    path: str | os.PathLike[str], model: Hasher, *, source: str, folder: str | os.PathLike[str] | None = None
+    path: str | os.PathLike[str],
+    model: Hasher,
+    *,
+    source: str,
+    folder: str | os.PathLike[str] | None = None,
+    n_features: int | None = None,
 ) -> Collection:
     """The collection at ``path``, to be filled: a new one, or one that was begun with the same model and input.
 
@@ -57,8 +62,11 @@ def collection_for(
         source: The input's name, of which the collection is made.
         folder: Where the pictures are, if it is made of pictures. Kept relative to the collection, so that both can be
             moved together.
+        n_features: How long the vectors are, if it is made of vectors.
     """
     path = Path(path)
+    if n_features not in (None, model.n_features_in_):
+        raise ValueError(f"the model takes vectors of {model.n_features_in_} numbers; got {n_features}.")
     if path.exists():
         found = Collection.open(path)
         try:
@@ -146,12 +154,10 @@ def add_images(
 
 def _namer(folder: str | os.PathLike[str], root: Path) -> Callable[[str], str]:
     """What a path relative to ``folder`` is relative to ``root``."""
-    prefix = _relative(folder, root)
-    return (
-        (lambda path: path)
-        if prefix == "."
-        else (lambda path: os.path.normpath(f"{prefix}/{path}").replace(os.sep, "/"))
-    )
+    base, start = os.path.realpath(folder), os.path.realpath(root)
+    if base == start:
+        return lambda path: path
+    return lambda path: Path(os.path.relpath(os.path.join(base, path), start)).as_posix()
 
 
 def add_vectors(

@@ -1,0 +1,414 @@
+"""From a folder of pictures or a file of vectors to answers, as a person types it."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import hashlearn
+from hashlearn.search import Collection
+from hashlearn.vectors import write_vectors
+
+
+def run(*arguments, cwd=None, code=0):
+    """The command line in this process: a hundred processes would take minutes to import NumPy."""
+    from hashlearn.cli import main
+
+    out, talk = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(talk),
+        warnings.catch_warnings(),
+    ):
+        patch.setattr(sys, "argv", ["hashlearn", *map(str, arguments)])
+        patch.setenv("COLUMNS", "200")
+        if cwd is not None:
+            patch.chdir(cwd)
+        try:
+            main()
+            exit_code = 0
+        except SystemExit as end:
+            exit_code = end.code or 0
+    assert exit_code == code, (out.getvalue(), talk.getvalue())
+    return SimpleNamespace(stdout=out.getvalue(), stderr=talk.getvalue())
+
+
+def picture(seed, size=40):
+    """Smooth random waves, of which no two are alike."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[:size, :size] / size
+    waves = sum(
+        rng.normal() * np.sin(2 * np.pi * (rng.uniform(1, 6) * x + rng.uniform(1, 6) * y) + rng.uniform(0, 6))
+        for _ in range(4)
+    )
+    return Image.fromarray(np.uint8(128 + 100 * waves / np.abs(waves).max()))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with pictures, some of them bad, a model and a collection made of it by the command line."""
+    folder = tmp_path_factory.mktemp("pictures")
+    photos = folder / "photos"
+    (photos / "a").mkdir(parents=True)
+    (photos / "b").mkdir()
+    for i in range(40):
+        picture(i).save(photos / "ab"[i % 2] / f"{i:02}.png")
+    (photos / "a" / "00.png").rename(photos / "a" / "twin one.png")
+    picture(0).save(photos / "b" / "twin two.png")
+    (photos / "b" / "broken.png").write_bytes((photos / "b" / "01.png").read_bytes()[:200])
+    (photos / "b" / "text.jpg").write_text("not a picture")
+    Image.new("CMYK", (30, 20), (10, 200, 30, 0)).save(photos / "b" / "ink.jpg")
+    Image.new("1", (1, 1)).save(photos / "b" / "dot.gif")
+    done = run("fit", photos, "--bits", 16, "--side", 32, "--out", folder / "photos.model")
+    assert "2 of 45 pictures can't be read and were left out, b/broken.png first" in done.stderr
+    assert "itq, 16 bits, from 43 vectors of 512 (photos)" in done.stdout
+    done = run("index", folder / "photos.model", photos, "--out", folder / "photos.hl")
+    assert re.search(r"skipped: b/broken.png: .+\n.*skipped: b/text.jpg: not a picture", done.stderr)
+    assert done.stdout == f"43 items added, 2 unreadable; 43 in {folder / 'photos.hl'}\n"
+    return folder
+
+
+@pytest.fixture
+def own(made, tmp_path):
+    """A copy of it all, to be changed."""
+    import shutil
+
+    shutil.copytree(made, tmp_path / "own")
+    return tmp_path / "own"
+
+
+# -- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_collection_of_pictures_holds_their_codes_and_relative_paths(made):
+    from hashlearn.features import ImageFeatures, read_image
+
+    model, features = hashlearn.load(made / "photos.model"), ImageFeatures(side=32)
+    assert json.loads(model.info_["features"]) == features.as_dict()
+    with Collection.open(made / "photos.hl", readonly=True) as collection:
+        items = collection.get(collection.ids)
+        assert [item.source for item in items] == sorted(item.source for item in items)
+        assert {"a/twin one.png", "b/ink.jpg", "b/dot.gif"} <= {item.source for item in items}
+        for item in items[::7]:
+            vector = features.vectors(read_image(made / "photos" / item.source, features)[None])
+            # Rounding by the batch may turn a bit.
+            assert np.bitwise_count(collection.index.reconstruct([item.id]) ^ model.encode(vector)).sum() <= 1
+
+
+def test_indexing_again_adds_what_is_new(own):
+    done = run("index", "photos.model", "photos", "-o", "photos.hl", "--json", cwd=own)
+    answer = json.loads(done.stdout)
+    assert (answer["added"], answer["there_already"], answer["items"]) == (0, 43, 43)
+    assert [bad["path"] for bad in answer["unreadable"]] == ["b/broken.png", "b/text.jpg"]
+    picture(99).save(own / "photos" / "new.png")
+    answer = json.loads(run("index", "photos.model", "photos", "-o", "photos.hl", "--json", cwd=own).stdout)
+    assert (answer["added"], answer["items"]) == (1, 44)
+
+
+def test_indexing_goes_on_where_it_was_killed(own, monkeypatch):
+    (own / "photos.hl").unlink()
+    code = (
+        "import sys, time\n"
+        "from hashlearn.search import filling, Collection\n"
+        "import hashlearn.features as f\n"
+        "vectors = f.image_vectors\n"
+        "def few(*a, **k):\n"
+        "    k['batch'] = 5\n"
+        "    for batch in vectors(*a, **k):\n"
+        "        yield batch\n"
+        "        time.sleep(0.2)\n"
+        "f.image_vectors = few\n"
+        "from hashlearn.cli import main\n"
+        "sys.argv = ['hashlearn', 'index', 'photos.model', 'photos', '-o', 'photos.hl']\n"
+        "main()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=own, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+        if (own / "photos.hl").exists():
+            with Collection.open(own / "photos.hl", readonly=True) as collection:
+                if 10 <= len(collection) < 40:
+                    break
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    with Collection.open(own / "photos.hl", readonly=True) as collection:
+        before = collection.ids.tolist()
+    assert 10 <= len(before) < 43
+    answer = json.loads(run("index", "photos.model", "photos", "-o", "photos.hl", "--json", cwd=own).stdout)
+    assert (answer["there_already"], answer["added"], answer["items"]) == (len(before), 43 - len(before), 43)
+
+
+def test_search_with_a_picture(made):
+    query = made / "photos" / "b" / "twin two.png"
+    answer = json.loads(run("search", made / "photos.hl", query, "-k", 3, "--json").stdout)
+    (result,) = answer
+    assert result["query"] == str(query)
+    assert [match["distance"] for match in result["matches"]][:2] == [0, 0]
+    assert {match["source"] for match in result["matches"][:2]} == {"a/twin one.png", "b/twin two.png"}
+    text = run("search", made / "photos.hl", query).stdout.splitlines()
+    assert len(text) == 10
+    assert re.fullmatch(r"0\t\d+\ta/twin one.png", text[0])
+    within = json.loads(run("search", made / "photos.hl", query, "--radius", 0, "--json").stdout)
+    assert {match["source"] for match in within[0]["matches"]} >= {"a/twin one.png", "b/twin two.png"}
+    assert all(match["distance"] == 0 for match in within[0]["matches"])
+
+
+def test_search_like_an_item(made):
+    with Collection.open(made / "photos.hl", readonly=True) as collection:
+        (id,) = collection.sources()["a/twin one.png"]
+    answer = json.loads(run("search", made / "photos.hl", "--id", id, "-k", 2, "--json").stdout)
+    assert {match["source"] for match in answer[0]["matches"]} == {"a/twin one.png", "b/twin two.png"}
+
+
+def test_the_page_shows_the_pictures(made, tmp_path):
+    page = tmp_path / "found.html"
+    run("search", made / "photos.hl", made / "photos" / "a" / "02.png", "-k", 4, "--html", page)
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<img") == 5
+    assert text.count("data:image/jpeg;base64,") == 5
+    assert not re.search(r"(src|href)=\"(?!data:)", text)
+    assert "<script" not in text
+    assert "a/02.png" in text
+
+
+def test_pages_bear_any_name_and_missing_files(own):
+    odd = "<b>\"&'.png"
+    picture(77).save(own / "photos" / odd)
+    run("add", "photos.hl", f"photos/{odd}", cwd=own)
+    (own / "photos" / "b" / "twin two.png").unlink()
+    run("duplicates", "photos.hl", "--radius", 16, "--html", "twins.html", cwd=own)
+    text = (own / "twins.html").read_text(encoding="utf-8")
+    assert "<b>" not in text
+    assert "no picture" in text
+    assert text.count("<img") == 43
+
+
+def test_add_and_remove_pictures(own):
+    (own / "more").mkdir()
+    for i in (50, 51):
+        picture(i).save(own / "more" / f"{i}.png")
+    picture(52).save(own / "photos" / "a" / "52.png")
+    arguments = ("more", "photos/a/52.png", "photos/a/02.png")
+    answer = json.loads(run("add", "photos.hl", *arguments, "--json", cwd=own).stdout)
+    assert (answer["added"], answer["there_already"], answer["items"]) == (3, 1, 46)
+    with Collection.open(own / "photos.hl", readonly=True) as collection:
+        assert {"../more/50.png", "../more/51.png", "a/52.png"} <= set(collection.sources())
+    found = json.loads(run("search", "photos.hl", "more/50.png", "-k", 1, "--json", cwd=own).stdout)
+    assert found[0]["matches"][0]["source"] == "../more/50.png"
+    done = run("remove", "photos.hl", "../more/50.png", "a/52.png", 0, cwd=own)
+    assert done.stdout == "3 items removed; 43 left in photos.hl\n"
+    for words in (["a/52.png"], ["0", "1"], ["../more/50.png"]):
+        done = run("remove", "photos.hl", *words, cwd=own, code=2)
+        assert re.search("neither|is not", done.stderr)
+    assert run("info", "photos.hl", cwd=own).stdout.splitlines()[2] == "items: 43"
+
+
+def test_pictures_and_collection_can_be_moved_together(own, tmp_path):
+    own.rename(tmp_path / "elsewhere")
+    page = tmp_path / "found.html"
+    run("search", tmp_path / "elsewhere" / "photos.hl", "--id", 3, "-k", 3, "--html", page)
+    assert page.read_text(encoding="utf-8").count("<img") == 4
+
+
+def test_duplicates(made):
+    groups = json.loads(run("duplicates", made / "photos.hl", "--json").stdout)
+    twins = next(group for group in groups if group[0]["source"] == "a/twin one.png")
+    assert "b/twin two.png" in [item["source"] for item in twins]
+    done = run("duplicates", made / "photos.hl", "--radius", 16)
+    assert done.stdout.startswith("group 1: 43 items\n  0\t")
+    assert "1 group, 43 items in them" in done.stderr
+
+
+def test_info(made):
+    answer = json.loads(run("info", made / "photos.hl", "--json").stdout)
+    assert (answer["kind"], answer["items"], answer["n_bits"], answer["method"]) == ("collection", 43, 16, "itq")
+    assert answer["features"] == "512-D GIST of pictures at 32×32, color"
+    assert Path(answer["pictures_in"]) == made / "photos"
+    answer = json.loads(run("info", made / "photos.model", "--json").stdout)
+    assert (answer["kind"], answer["n_features"], answer["trained_on"]) == ("model", 512, "photos")
+
+
+def test_a_folder_where_nothing_can_be_read(own):
+    (own / "bad").mkdir()
+    (own / "bad" / "x.png").write_bytes(b"")
+    done = run("add", "photos.hl", "bad", cwd=own, code=1)
+    assert "skipped" in done.stderr
+    assert "0 items added, 1 unreadable" in done.stdout
+
+
+# -- vectors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vectors")
+    X = np.random.default_rng(0).normal(size=(500, 24)).astype(np.float32)
+    write_vectors(folder / "x.npy", X)
+    write_vectors(folder / "q.fvecs", X[:3])
+    run("fit", folder / "x.npy", "-b", 20, "--sample", 200, "-o", folder / "m")
+    run("index", folder / "m", folder / "x.npy", "--out", folder / "x.hl")
+    return folder, X
+
+
+def test_vectors_are_found_by_their_rows(vectors):
+    folder, X = vectors
+    answer = json.loads(run("search", folder / "x.hl", folder / "q.fvecs", "-k", 5, "--json").stdout)
+    index = hashlearn.search.HammingIndex(20)
+    codes = hashlearn.load(folder / "m").encode(X)
+    index.add(codes)
+    expected = index.search(codes[:3], 5)
+    assert [[match["id"] for match in result["matches"]] for result in answer] == expected.ids.tolist()
+    assert [[m["distance"] for m in result["matches"]] for result in answer] == expected.distances.tolist()
+    lines = run("search", folder / "x.hl", folder / "q.fvecs", "-k", 2).stdout.splitlines()
+    assert re.fullmatch(r"0: \d+ \(0\), \d+ \(\d+\)", lines[0])
+    assert len(lines) == 3
+
+
+def test_a_sample_is_learned_from(vectors):
+    folder, X = vectors
+    rows = np.sort(np.random.default_rng(0).choice(500, 200, replace=False))
+    expected = hashlearn.ITQ(20, random_state=0).fit(X[rows])
+    np.testing.assert_array_equal(hashlearn.load(folder / "m").encode(X), expected.encode(X))
+
+
+def test_indexing_vectors_goes_on(vectors, tmp_path):
+    folder, _ = vectors
+    run("index", folder / "m", folder / "x.npy", "-o", tmp_path / "x.hl")
+    run("remove", tmp_path / "x.hl", 3, 499)
+    answer = json.loads(run("index", folder / "m", folder / "x.npy", "-o", tmp_path / "x.hl", "--json").stdout)
+    assert (answer["added"], answer["there_already"], answer["items"]) == (2, 498, 500)
+    with Collection.open(tmp_path / "x.hl") as again, Collection.open(folder / "x.hl") as first:
+        np.testing.assert_array_equal(again.index.codes, first.index.codes)
+
+
+def test_add_vectors_with_ids_and_payloads(vectors, tmp_path):
+    folder, _ = vectors
+    run("index", folder / "m", folder / "x.npy", "-o", tmp_path / "x.hl")
+    (tmp_path / "ids.txt").write_text("1000\n2000\n3000\n")
+    (tmp_path / "payloads.jsonl").write_text('{"title": "ä"}\nnull\n[1]\n', encoding="utf-8")
+    options = ["--ids", tmp_path / "ids.txt", "--payloads", tmp_path / "payloads.jsonl"]
+    run("add", tmp_path / "x.hl", folder / "q.fvecs", *options)
+    answer = json.loads(run("search", tmp_path / "x.hl", folder / "q.fvecs", "-k", 2, "--json").stdout)
+    assert [result["matches"][1]["id"] for result in answer] == [1000, 2000, 3000]
+    assert [result["matches"][1]["payload"] for result in answer] == [{"title": "ä"}, None, [1]]
+    assert '{"title": "ä"}' in run("search", tmp_path / "x.hl", "--id", 1000, "-k", 2).stdout
+    done = run("add", tmp_path / "x.hl", folder / "q.fvecs", *options, code=2)
+    assert "id 1000 is in the collection already" in done.stderr
+    assert json.loads(run("add", tmp_path / "x.hl", folder / "q.fvecs", "--json").stdout)["items"] == 506
+
+
+def test_a_data_set_by_its_name(tmp_path):
+    run("fit", "digits", "-b", 32, "-o", tmp_path / "m")
+    run("index", tmp_path / "m", "digits", "-o", tmp_path / "digits.hl")
+    answer = json.loads(run("search", tmp_path / "digits.hl", "digits", "-k", 1, "--json").stdout)
+    assert len(answer) == 297
+
+
+# -- exports ----------------------------------------------------------------------------------------------------------
+
+
+def test_exports(made, tmp_path):
+    import faiss
+
+    run("export", made / "photos.hl", "--to", "faiss", "--out", tmp_path / "x.faiss")
+    assert faiss.read_index_binary(str(tmp_path / "x.faiss")).ntotal == 43
+    done = run("export", made / "photos.hl", "--to", "npy", "--out", tmp_path / "x.npy", "--json")
+    assert json.loads(done.stdout)["files"] == [str(tmp_path / "x.npy"), str(tmp_path / "x-ids.npy")]
+    run("export", made / "photos.hl", "--to", "parquet", "--out", tmp_path / "x.parquet")
+    run("export", made / "photos.hl", "--to", "pgvector", "--out", tmp_path / "x.sql", "--table", "mine")
+    assert 'CREATE TABLE "mine"' in (tmp_path / "x.sql").read_text(encoding="utf-8")
+    for input in ("photos.model", "photos.hl"):
+        run("export", made / input, "--to", "onnx", "--out", tmp_path / f"{input}.onnx")
+    assert (tmp_path / "photos.model.onnx").read_bytes() == (tmp_path / "photos.hl.onnx").read_bytes()
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["search", "none.hl", "q.png"], "no collection is at none.hl"),
+        (["search", "photos.hl"], "a QUERY or --id is needed"),
+        (["search", "photos.hl", "photos/a/02.png", "--id", 3], "a QUERY or --id"),
+        (["search", "photos.hl", "photos/a/02.png", "-k", 3, "--radius", 2], "do not go together"),
+        (["search", "photos.hl", "photos/a/02.png", "-k", 0], "k must be at least 1"),
+        (["search", "photos.hl", "photos/a/02.png", "--radius", -1], "radius must be at least 0"),
+        (["search", "photos.hl", "none.png"], "none.png"),
+        (["search", "photos.hl", "photos/b/text.jpg"], "photos/b/text.jpg: not a picture"),
+        (["search", "photos.hl", "x.npy"], "a model for vectors of 512 numbers; got 24"),
+        (["search", "photos.hl", "--id", 4000], "id 4000 is not in the collection"),
+        (["search", "photos.model", "photos/a/02.png"], "photos.model is not a collection"),
+        (["search", "x.hl", "photos/a/02.png"], "was made of vectors, not of pictures"),
+        (["index", "m", "photos", "-o", "new.hl"], "the model was learned from vectors"),
+        (["index", "photos.model", "x.npy", "-o", "new.hl"], "takes vectors of 512 numbers; got 24"),
+        (["index", "m", "x.npy", "-o", "photos.hl"], "was made with another model"),
+        (["index", "photos.model", "photos/a", "-o", "photos.hl"], "was made of photos, not of a: hashlearn add"),
+        (["index", "photos.model", "none", "-o", "new.hl"], "none is neither a file nor"),
+        (["index", "photos.model", "empty", "-o", "new.hl"], "empty holds no picture"),
+        (["index", "photos.model", "photos", "-o", "photos"], "can't be written to"),
+        (["add", "photos.hl", "none.png"], "none.png is neither a picture nor a folder"),
+        (["add", "photos.hl", "photos", "--ids", "x.npy"], "would have no effect"),
+        (["add", "x.hl", "x.npy", "x.npy"], "one file of vectors at a time"),
+        (["add", "x.hl", "x.npy", "--ids", "words.txt"], "whole numbers"),
+        (["add", "x.hl", "x.npy", "--payloads", "words.txt"], "line 1: not a JSON value"),
+        (["remove", "photos.hl", "nobody.png"], "neither an id nor the path"),
+        (["remove", "photos.hl", "12345"], "id 12345 is not in"),
+        (["info", "none.hl"], "no model file is at none.hl"),
+        (["info", "words.txt"], "not a model that can be loaded"),
+        (["duplicates", "photos.hl", "--radius", -1], "radius must be at least 0"),
+        (["duplicates", "words.txt"], "not a collection"),
+        (["export", "photos.hl", "--to", "csv", "-o", "x"], "--to must be one of faiss, npy, parquet, pgvector, onnx"),
+        (["export", "photos.hl", "--to", "npy", "-o", "x.txt"], "must be .npy"),
+        (["export", "photos.hl", "--to", "npy", "--table", "t", "-o", "x.npy"], "would have no effect"),
+        (["export", "photos.model", "--to", "npy", "-o", "x.npy"], "of a model there is --to onnx"),
+        (["fit", "photos", "--side", 2, "-o", "new.model"], "side must be"),
+        (["fit", "photos", "--key", "x", "-o", "new.model"], "would have no effect"),
+        (["fit", "x.npy", "--side", 32, "-o", "new.model"], "would have no effect"),
+        (["fit", "x.npy", "--sample", 1, "-o", "new.model"], "--sample must be at least 2"),
+        (["fit", "empty", "-o", "new.model"], "holds no picture"),
+        (["data", "images", "digits", "-o", "new"], "NAME must be one of mnist, cifar10"),
+    ],
+)
+def test_errors_are_one_line_and_exit_code_2(arguments, words, errors_folder):
+    before = {path.name for path in errors_folder.iterdir()}
+    done = run(*arguments, cwd=errors_folder, code=2)
+    assert words in done.stderr
+    assert done.stderr.startswith("hashlearn: error: ")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert {path.name for path in errors_folder.iterdir()} == before
+
+
+@pytest.fixture(scope="module")
+def errors_folder(made, vectors, tmp_path_factory):
+    import shutil
+
+    folder = tmp_path_factory.mktemp("errors") / "all"
+    shutil.copytree(made, folder)
+    for name in ("x.npy", "q.fvecs", "m", "x.hl"):
+        shutil.copy(vectors[0] / name, folder / name)
+    (folder / "empty").mkdir()
+    (folder / "words.txt").write_text("some\nwords\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command", [["index"], ["search"], ["add"], ["remove"], ["info"], ["duplicates"], ["export"], ["data", "images"]]
+)
+def test_help_has_an_example(command):
+    assert f"Example: hashlearn {' '.join(command)}" in run(*command, "--help").stdout
