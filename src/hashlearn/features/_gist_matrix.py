@@ -14,6 +14,7 @@ M_f[x, p] = Σ k_f(p − q) over the padded pixels q that mirror x. Two facts ma
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -62,10 +63,12 @@ def matrix_path(H: int, W: int, counts: tuple[int, ...]) -> Callable[[Array, Arr
     opposite = cells[::-1][:h].copy()
     if N % 2:
         opposite[-1] = 0  # the middle pixel is its own opposite: count it once
-    buffers = np.empty((3, BLOCK, 2 * h), dtype=np.float32)
+    own = threading.local()  # buffers of each thread
 
     def describe(y: Array, out: Array) -> None:
-        E, D, S = buffers[:, : len(y)]
+        if not hasattr(own, "buffers"):
+            own.buffers = np.empty((3, BLOCK, 2 * h), dtype=np.float32)
+        E, D, S = own.buffers[:, : len(y)]
         flat = y.reshape(len(y), N)
         turned = flat[:, ::-1]
         parts = (flat[:, :h] + turned[:, :h], flat[:, : N - h] - turned[:, : N - h])

@@ -17,7 +17,6 @@ small images one matrix product per filter (``_gist_matrix``).
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -37,6 +36,7 @@ from hashlearn.features._gist_filters import (
 from hashlearn.features._gist_matrix import BLOCK, build_flops, matrix_bytes, matrix_path, product_flops
 from hashlearn.progress import progress_bar
 from hashlearn.storage import cached_array, content_key
+from hashlearn.threads import thread_map
 
 __all__ = ["GIST_320", "GIST_512", "gist"]
 
@@ -115,17 +115,21 @@ def _choose_path(n: int, H: int, W: int, counts: tuple[int, ...]) -> str:
 def _describe(batch: Array, counts: tuple[int, ...], path: str, advance: Callable[[float], None]) -> Array:
     """Descriptors of images of one size, by ``path``, block by block."""
     n, H, W = batch.shape[:3]
-    if path == "matrix":
-        block, describe = BLOCK, matrix_path(H, W, counts)
-    else:
-        block = max(1, _FFT_BLOCK_BYTES // (8 * (H + 2 * PAD) * (W + 2 * PAD)))
-        describe = _fft_path(H, W, counts)
-    operators = prefilter_operators(H, W)
     out = np.empty((n, GRID**2 * sum(counts)), dtype=np.float32)
-    for start in range(0, n, block):
-        part = batch[start : start + block]
-        describe(prefilter(_stretched_grey(part), operators), out[start : start + block])
-        advance(len(part))
+    with thread_map() as threads:
+        if path == "matrix":
+            block, describe = BLOCK, matrix_path(H, W, counts)
+        else:
+            block = max(1, _FFT_BLOCK_BYTES // (8 * (H + 2 * PAD) * (W + 2 * PAD)))
+            describe = _fft_path(H, W, counts)
+        operators = prefilter_operators(H, W)
+
+        def work(start: int) -> None:
+            part = batch[start : start + block]
+            describe(prefilter(_stretched_grey(part), operators), out[start : start + block])
+            advance(len(part))
+
+        threads(work, range(0, n, block))
     return out
 
 
@@ -150,16 +154,15 @@ def _fft_path(H: int, W: int, counts: tuple[int, ...]) -> Callable[[Array, Array
     filters = [g.astype(np.float32) for s, count in enumerate(counts) for g in gabor(ny, nx, s, count)]
     rows, columns = mirror(H, PAD, PAD), mirror(W, PAD, PAD)
     means_y, means_x = (grid_means(size).astype(np.float32) for size in (H, W))
-    workers = os.cpu_count()
 
     def describe(y: Array, out: Array) -> None:
-        spectrum = fft.fft2(padded(y, rows, columns), workers=workers, overwrite_x=True)
+        spectrum = fft.fft2(padded(y, rows, columns), overwrite_x=True)
         product = np.empty_like(spectrum)
         cells = out.reshape(len(y), len(filters), GRID, GRID)
         for f, G in enumerate(filters):
             # Crop after the first axis: the second one has fewer lines to do.
-            z = fft.ifft(np.multiply(spectrum, G, out=product), axis=1, workers=workers, overwrite_x=True)
-            z = fft.ifft(z[:, PAD : PAD + H], axis=2, workers=workers)[:, :, PAD : PAD + W]
+            z = fft.ifft(np.multiply(spectrum, G, out=product), axis=1, overwrite_x=True)
+            z = fft.ifft(z[:, PAD : PAD + H], axis=2)[:, :, PAD : PAD + W]
             cells[:, f] = (means_y @ np.abs(z) @ means_x.T).transpose(0, 2, 1)
 
     return describe

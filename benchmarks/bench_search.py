@@ -1,0 +1,293 @@
+"""Search of a million codes: HammingIndex beside plain FAISS calls, usearch and NumPy; tables; a collection.
+
+    python benchmarks/bench_search.py [nearest] [within] [tables] [collection] [--n 1000000] [--json FILE]
+
+nearest     the k nearest, single queries and batches, 64 and 256 bits, by every exact way to the same answer. FAISS
+            with one OpenMP thread and with all, since on a busy machine two can be slower than one.
+within      all within radius 3, by a scan and by tables; FAISS's own calls beside them.
+tables      what the plans are made of: nanoseconds of a lookup, of a code found in a table, of a code put into one, of
+            a code compared in a scan, over sizes, lengths and radii, on codes at random and on codes in clusters;
+            and where tables begin to be faster than a scan, as it is and as the plan says.
+collection  a file of a million items: bytes an item, seconds to make and to open, one change and a refresh.
+
+usearch is run where it is installed. Each line is the best of several runs, the ways in turn, in this one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import faiss
+import machine
+import numpy as np
+
+from hashlearn.codes import code_words, distances_into
+from hashlearn.search import Collection, HammingIndex
+from hashlearn.search._scan import one_openmp_thread
+from hashlearn.search._tables import Estimate, Tables, scan_cost
+from hashlearn.threads import cores
+
+Row = dict[str, Any]
+
+
+def random_codes(n: int, n_bits: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (n, n_bits // 8), dtype=np.uint8)
+
+
+def clustered_codes(n: int, n_bits: int, seed: int = 0) -> np.ndarray:
+    """Codes around a thousandth as many centres, each bit turned with a chance of 8 %."""
+    rng = np.random.default_rng(seed)
+    codes = random_codes(max(1, n // 1000), n_bits, seed)[rng.integers(0, max(1, n // 1000), n)]
+    for start in range(0, n, 100_000):
+        some = codes[start : start + 100_000]
+        some ^= np.packbits(rng.random((len(some), n_bits)) < 0.08, axis=1)
+    return codes
+
+
+def in_turn(ways: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """The best time of each, run one after the other, several times over."""
+    best = dict.fromkeys(ways, float("inf"))
+    for _ in range(repeats):
+        for name, work in ways.items():
+            start = time.perf_counter()
+            work()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def with_threads(n: int, work: Callable[[], object]) -> Callable[[], object]:
+    def run() -> object:
+        faiss.omp_set_num_threads(n)
+        try:
+            return work()
+        finally:
+            faiss.omp_set_num_threads(cores())
+
+    return run
+
+
+def numpy_nearest(queries: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray:
+    words, asked = code_words(codes), code_words(queries)
+    found = np.empty((len(queries), k), np.int64)
+    row = np.empty((1, len(codes)), np.uint16)
+    for i in range(len(queries)):
+        distances_into(asked[:, i : i + 1], words, row)
+        near = np.argpartition(row[0], k - 1)[:k]
+        found[i] = near[np.argsort(row[0, near], kind="stable")]
+    return found
+
+
+def nearest(n: int) -> list[Row]:
+    rows = []
+    for n_bits in (64, 256):
+        codes = random_codes(n, n_bits)
+        index = HammingIndex(n_bits)
+        index.add(codes)
+        flat = {True: faiss.IndexBinaryFlat(n_bits), False: faiss.IndexBinaryFlat(n_bits)}
+        for use_heap, one in flat.items():
+            one.add(codes)
+            one.use_heap = use_heap
+        for n_queries in (1, 100):
+            queries = random_codes(n_queries, n_bits, 1)
+            for k in (10, 100, 1000):
+                ways: dict[str, Callable[[], object]] = {"ours": partial(index.search, queries, k)}
+                for use_heap, name in ((True, "FAISS, heap"), (False, "FAISS, counting")):
+                    work = partial(flat[use_heap].search, queries, k)
+                    ways[f"{name}, 1 thread"] = with_threads(1, work)
+                    ways[f"{name}, {cores()} threads"] = with_threads(cores(), work)
+                if n_queries == 1:
+                    ways["NumPy"] = partial(numpy_nearest, queries, codes, k)
+                ways |= usearch_ways(codes, queries, k)
+                times = in_turn(ways, 9 if n_queries == 1 else 4)
+                faiss_best = min(seconds for name, seconds in times.items() if name.startswith("FAISS"))
+                rows.append(
+                    {
+                        "n": n,
+                        "n_bits": n_bits,
+                        "n_queries": n_queries,
+                        "k": k,
+                        "milliseconds_a_query": {
+                            name: round(1e3 * seconds / n_queries, 3) for name, seconds in times.items()
+                        },
+                        "ours_to_fastest_faiss": round(times["ours"] / faiss_best, 2),
+                    }
+                )
+                print(rows[-1], flush=True)
+    return rows
+
+
+def usearch_ways(codes: np.ndarray, queries: np.ndarray, k: int) -> dict[str, Callable[[], object]]:
+    try:
+        from usearch.index import MetricKind, ScalarKind, search
+    except ImportError:
+        return {}
+
+    def work() -> object:
+        return search(codes, queries, k, MetricKind.Hamming, exact=True, dtype=ScalarKind.B1)
+
+    return {"usearch, exact": work}
+
+
+def within(n: int, radius: int = 3) -> list[Row]:
+    rows = []
+    for kind, make in (("random", random_codes), ("clustered", clustered_codes)):
+        for n_bits in (64, 256):
+            codes = make(n, n_bits)
+            queries = codes[:: n // 100][:100] ^ random_codes(100, n_bits, 1) & random_codes(100, n_bits, 2) & 1
+            index = HammingIndex(n_bits)
+            index.add(codes)
+            flat = faiss.IndexBinaryFlat(n_bits)
+            flat.add(codes)
+            plan = index.explain(radius=radius, n_queries=10**9)
+            start = time.perf_counter()
+            index.within(queries, radius, engine="tables")
+            made = time.perf_counter() - start
+            ways = {
+                "scan": partial(index.within, queries, radius, engine="scan"),
+                "tables": partial(index.within, queries, radius, engine="tables"),
+                "FAISS, scan, 1 thread": with_threads(1, partial(flat.range_search, queries, radius + 1)),
+                f"FAISS, scan, {cores()} threads": with_threads(
+                    cores(), partial(flat.range_search, queries, radius + 1)
+                ),
+            }
+            for n_tables, piece in {(3, 21), (plan.tables.n_tables, plan.tables.piece) if plan.tables else (3, 21)}:
+                hashed = faiss.IndexBinaryMultiHash(n_bits, n_tables, piece)
+                hashed.add(codes)
+                hashed.nflip = radius // n_tables
+                name = f"FAISS, {n_tables} tables of {piece}, 1 thread"
+                ways[name] = with_threads(1, partial(hashed.range_search, queries, radius + 1))
+            times = in_turn(ways, 4)
+            found = index.within(queries, radius)
+            rows.append(
+                {
+                    "codes": kind,
+                    "n": n,
+                    "n_bits": n_bits,
+                    "radius": radius,
+                    "found_a_query": len(found.ids) / len(queries),
+                    "milliseconds_a_query": {name: round(10 * seconds, 4) for name, seconds in times.items()},
+                    "plan": str(plan),
+                    "seconds_to_make_tables": round(made, 2),
+                }
+            )
+            print(rows[-1], flush=True)
+    return rows
+
+
+def tables(n: int) -> Row:
+    """Fit the plan's four numbers, and compare its crossovers with measured ones."""
+    compared: dict[int, float] = {}
+    for width in (4, 8, 16, 20, 32, 64):
+        index = HammingIndex(8 * width)
+        index.add(random_codes(n, 8 * width))
+        queries = random_codes(16, 8 * width, 1)
+
+        def scan(index: HammingIndex = index, queries: np.ndarray = queries) -> None:
+            for query in queries:  # one by one, so that one thread does it
+                index.within(query[None], 0, engine="scan")
+
+        compared[width] = round(machine.best_seconds(scan, 4) / 16 / n * 1e9, 2)
+    print("nanoseconds to compare a code, by bytes:", compared, flush=True)
+    runs, stored = [], []
+    crossings: list[Row] = []
+    for kind, make in (("random", random_codes), ("clustered", clustered_codes)):
+        for n_bits in (64, 128):
+            for size in (n // 100, n // 20, n // 5, n):
+                codes = make(size, n_bits)
+                index = HammingIndex(n_bits)
+                index.add(codes)
+                estimate = Estimate(index._state.codes, n_bits)
+                queries = codes[:: max(1, size // 200)][:200]
+                scan = machine.best_seconds(
+                    lambda q=queries, i=index: [i.within(x[None], 0, engine="scan") for x in q], 2
+                )
+                last = {"measured": -1, "planned": -1}
+                for radius in range(0, 9):
+                    shape = estimate.cheapest(radius, size)
+                    if shape is None or estimate.cost(shape, radius, size) > 20 * scan_cost(size, n_bits // 8):
+                        continue
+                    start = time.perf_counter()
+                    made = Tables(index._state.codes, shape)
+                    stored.append((shape.n_tables * size, time.perf_counter() - start))
+                    counted = faiss.cvar.indexBinaryHash_stats
+                    counted.reset()
+                    with one_openmp_thread():
+                        seconds = machine.best_seconds(lambda m=made, q=queries, r=radius: m.within(q, r), 2)
+                    runs.append((shape.lookups(radius), counted.ndis / 2 / len(queries), seconds / len(queries) * 1e9))
+                    if seconds < scan:
+                        last["measured"] = radius
+                    if estimate.cost(shape, radius, size) < scan_cost(size, n_bits // 8):
+                        last["planned"] = radius
+                crossings.append({"codes": kind, "n": size, "n_bits": n_bits, "largest_radius_for_tables": last})
+                print(crossings[-1], flush=True)
+    lookups, found, spent = np.array(runs).T
+    # Relative errors count: each run is divided by its own time.
+    parts = np.stack([lookups, found], axis=1) / spent[:, None]
+    (lookup, code), *_ = np.linalg.lstsq(parts, np.ones(len(spent)), rcond=None)
+    put = float(np.median([seconds / size * 1e9 for size, seconds in stored]))
+    fitted = {"lookup": round(float(lookup), 1), "found": round(float(code), 1), "stored": round(put, 1)}
+    print("nanoseconds:", fitted)
+    return {"nanoseconds": {**fitted, "compared": compared}, "crossings": crossings}
+
+
+def collection(n: int) -> Row:
+    codes = random_codes(n, 64)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "codes.hl"
+        start = time.perf_counter()
+        with Collection.create(path, n_bits=64) as made:
+            made.add(codes)
+        row: Row = {"n": n, "n_bits": 64, "seconds_to_make": round(time.perf_counter() - start, 2)}
+        row["bytes_an_item"] = round(path.stat().st_size / n, 1)
+
+        def opened() -> None:
+            Collection.open(path, readonly=True).close()
+
+        row["seconds_to_open"] = round(machine.best_seconds(opened), 2)
+        with Collection.open(path) as writer, Collection.open(path, readonly=True) as reader:
+            ids = writer.add(codes[:200])
+            reader.refresh()
+            changes = {
+                "add": lambda i: writer.add(codes[i : i + 1]),
+                "update": lambda i: writer.update([i], codes[i + 1 : i + 2]),
+                "remove": lambda i: writer.remove([int(ids[i])]),
+            }
+            for name, change in changes.items():
+                times, seen = [], []
+                for i in range(20):
+                    start = time.perf_counter()
+                    change(i)
+                    times.append(time.perf_counter() - start)
+                    start = time.perf_counter()
+                    reader.refresh()
+                    seen.append(time.perf_counter() - start)
+                row[f"milliseconds_to_{name}_one"] = round(1e3 * float(np.median(times)), 2)
+                row[f"milliseconds_to_see_it_{name}"] = round(1e3 * float(np.median(seen)), 2)
+    print(row)
+    return row
+
+
+def main() -> None:
+    parts: dict[str, Callable[[int], Any]] = {
+        "nearest": nearest,
+        "within": within,
+        "tables": tables,
+        "collection": collection,
+    }
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", choices=[*parts, []], help="which parts; all unless given")
+    parser.add_argument("--n", type=int, default=1_000_000, help="how many codes")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    options = parser.parse_args()
+    chosen = options.parts or list(parts)
+    machine.report("search", {name: parts[name](options.n) for name in chosen}, options.json)
+
+
+if __name__ == "__main__":
+    main()
