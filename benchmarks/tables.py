@@ -15,6 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hashlearn.experiments.results import Results
+from hashlearn.experiments.summary import Cell, Outcomes, outcomes_of
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 # The methods whose pages show all that was measured of them, by the file that holds it.
@@ -76,13 +79,6 @@ SUPERVISED: Sources = {
     },
 }
 ALL_BY_LABELS: Sources = {**BY_LABELS, **SUPERVISED}
-NOT_IN_README = (
-    "unscaled, first",
-    "early stop",
-    "sph, spherical",
-    "kmh, 8 bits a subspace",
-    "ba, from itq",
-)
 _BA_DEFAULTS = {"mu": 5e-3, "mu_factor": 1.2, "C": 100.0}
 TITLES = {"map": "mAP", "map_seen": "mAP", "map_new": "mAP"}
 Row = dict[str, Any]
@@ -123,18 +119,15 @@ def quality(
     keys: Iterable[tuple[str, int]],
     *,
     spread: bool,
-    without: Iterable[str] = (),
 ) -> str:
-    """A line for each data set and method or variant but some; a column for each (measure, length)."""
+    """A line for each data set and method or variant; a column for each (measure, length)."""
     keys = list(keys)
     rows = [
         {**row, "label": labels[row["variant"] if "variant" in row else row["method"]]}
         for file, labels in sources.items()
         for row in rows_of(file)
     ]
-    wanted = dict.fromkeys(
-        label for labels in sources.values() for variant, label in labels.items() if variant not in without
-    )
+    wanted = dict.fromkeys(label for labels in sources.values() for label in labels.values())
     lines = []
     for dataset in datasets:
         for label in wanted:
@@ -304,6 +297,50 @@ def claims() -> str:
     return table(["data", "above", "", *(f"{n} bits" for n in LENGTHS)], lines)
 
 
+# The README's tables, of the results of `hashlearn reproduce`: columns by experiment and measure, and the methods.
+KEY_BITS = 32
+KEY_COLUMNS = {
+    ("fig-mnist", "map"): "MNIST, neighbours",
+    ("fig-cifar10", "map"): "CIFAR-10, neighbours",
+    ("fig-sift", "map"): "`sift-photos`, neighbours",
+    ("table-dh", "map"): "CIFAR-10, labels",
+}
+KEY_METHODS = ("lsh", "sh", "sph", "kmh", "ba", "dh", "itq", "udh-dnn", "udh-dnn-from-itq", "udh-dnn-unscaled")
+KEY_COLUMNS_BY_LABELS = {
+    ("fig-mnist-sup", "map"): "MNIST",
+    ("fig-mnist-sup", "map_new"): "MNIST, new images",
+    ("fig-cifar10-sup", "map"): "CIFAR-10",
+    ("fig-cifar10-sup", "map_new"): "CIFAR-10, new images",
+}
+KEY_METHODS_BY_LABELS = ("itq", "itq-cca", "bre", "ksh", "sdh", "sdh-dnn", "sdh-dnn-all")
+
+
+def reproduced() -> dict[str, Outcomes]:
+    return {one.experiment.name: one for one in outcomes_of(Results(RESULTS / "reproduce").all())}
+
+
+def key_table(columns: dict[tuple[str, str], str], methods: Iterable[str]) -> str:
+    """A line for each method, a column for each experiment and measure; the best of a column is bold."""
+    outcomes = reproduced()
+    cells: dict[str, list[Cell | None]] = {
+        method: [outcomes[experiment].cell(method, KEY_BITS, measure) for experiment, measure in columns]
+        for method in methods
+    }
+    best = [
+        max((f"{cell.mean:.2f}" for cell in column if cell), key=float, default="")
+        for column in zip(*cells.values(), strict=True)
+    ]
+    labels = {entry.name: entry.label for one in outcomes.values() for entry in one.experiment.entries}
+
+    def field(found: Cell | None, most: str) -> str:
+        if found is None:
+            return ""
+        return f"**{found.words()}**" if f"{found.mean:.2f}" == most else found.words()
+
+    lines = [[labels[method], *map(field, row, best)] for method, row in cells.items()]
+    return table([f"mAP, {KEY_BITS} bits", *columns.values()], lines)
+
+
 def _keys(*names: str, lengths: Iterable[int] = LENGTHS) -> list[tuple[str, int]]:
     return [(name, n_bits) for name in names for n_bits in lengths]
 
@@ -311,9 +348,9 @@ def _keys(*names: str, lengths: Iterable[int] = LENGTHS) -> list[tuple[str, int]
 _ALL = ("mnist", "cifar10", "cifar10-dh", "sift-photos")
 _IMAGES = ("mnist", "cifar10")
 _NEAR = ("p@3", "p@4")
-_NOT_IN_README_BY_LABELS = ("400", "all data, 400", "ksh, all data", "bre, rbf", "sdh, restart")
 TABLES: dict[str, Callable[[], str]] = {
-    "results": lambda: quality(UNSUPERVISED, _ALL[:3], _keys("map"), spread=True, without=NOT_IN_README),
+    "results": lambda: key_table(KEY_COLUMNS, KEY_METHODS),
+    "results-by-labels": lambda: key_table(KEY_COLUMNS_BY_LABELS, KEY_METHODS_BY_LABELS),
     "unsupervised-map": lambda: quality(UNSUPERVISED, _ALL, _keys("map"), spread=True),
     "unsupervised-precision": lambda: quality(
         UNSUPERVISED, ("mnist", "cifar10", "sift-photos"), _keys(*_NEAR, lengths=(16, 32, 64)), spread=False
@@ -337,9 +374,6 @@ TABLES: dict[str, Callable[[], str]] = {
         BY_NEIGHBOURS, ("cifar10-dh",), _keys("p@2", lengths=(16, 32, 64)), spread=True
     ),
     "udh-dnn-study": lambda: study("udh-dnn"),
-    "results-by-labels": lambda: quality(
-        ALL_BY_LABELS, _IMAGES, _keys("map"), spread=True, without=_NOT_IN_README_BY_LABELS
-    ),
     "sdh-dnn-map": lambda: quality(BY_LABELS, _IMAGES, _keys("map"), spread=True),
     "sdh-dnn-seen": lambda: quality(BY_LABELS, _IMAGES, _keys("map_seen"), spread=True),
     "sdh-dnn-new": lambda: quality(BY_LABELS, _IMAGES, _keys("map_new"), spread=True),

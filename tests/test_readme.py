@@ -52,7 +52,7 @@ def test_everything_that_is_measured_can_be_shown():
 @pytest.mark.parametrize(
     ("find", "put", "words"),
     [
-        ("| `mnist` | ITQ | 3 |", "| `mnist` | ITQ | 99 |", "README.md does not show the results"),
+        ("| ITQ-CCA | 78.09 ", "| ITQ-CCA | 99.99 ", "README.md does not show the results"),
         ("<!-- end of table -->", "<!-- end of tables -->", "begin or end is misspelt"),
     ],
 )

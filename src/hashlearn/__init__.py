@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hashlearn.hashers import BA, BRE, DH, ITQ, ITQCCA, KMH, KSH, LSH, METHODS, SDH, SDHDNN, SH, SPH, UDHDNN, Hasher
+    from hashlearn.search import Collection, HammingIndex
 
     load = Hasher.load
 
-_MODULES = ("codes", "datasets", "errors", "evaluation", "experiments", "features", "hashers", "interchange", "vectors")
+_MODULES = (
+    *("codes", "datasets", "errors", "evaluation", "experiments", "features", "hashers", "interchange", "search"),
+    "vectors",
+)
+_SEARCH = ("Collection", "HammingIndex")
 
 __all__ = [
     "BA",
@@ -30,6 +35,8 @@ __all__ = [
     "SH",
     "SPH",
     "UDHDNN",
+    "Collection",
+    "HammingIndex",
     "Hasher",
     "load",
 ]
@@ -38,6 +45,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "load":
         return import_module("hashlearn.hashers").Hasher.load
+    if name in _SEARCH:
+        return getattr(import_module("hashlearn.search"), name)
     if name in __all__:
         return getattr(import_module("hashlearn.hashers"), name)
     if name in _MODULES:

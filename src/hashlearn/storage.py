@@ -75,11 +75,12 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     # Made by open, so that the user's umask holds.
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
+        usual = temporary.stat().st_mode
         yield temporary
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
-        if final.exists():
-            os.chmod(temporary, final.stat().st_mode & 0o7777)
+        # Some writers (safetensors) put a file of their own in its place, which nobody else may read.
+        os.chmod(temporary, (final.stat().st_mode if final.exists() else usual) & 0o7777)
         os.replace(temporary, final)
     finally:
         temporary.unlink(missing_ok=True)

@@ -229,7 +229,7 @@ class Collection:
         given = checked_ids(ids)
 
         def write() -> _Change:
-            self.index.rows_of(given)
+            self._check_known(given)
             self._database.executemany("DELETE FROM items WHERE id = ?", ((id,) for id in given.tolist()))
             return _Change(given, self.index.codes[:0], given[:0])
 
@@ -264,7 +264,7 @@ class Collection:
         assignments = ", ".join(f"{name} = ?" for name in columns)
 
         def write() -> _Change:
-            self.index.rows_of(given)
+            self._check_known(given)
             rows = zip(*columns.values(), given.tolist(), strict=True)
             self._database.executemany(f"UPDATE items SET {assignments} WHERE id = ?", rows)
             if array is None:
@@ -272,6 +272,11 @@ class Collection:
             return _Change(given, array, given)
 
         self._change(write)
+
+    def _check_known(self, ids: Ids) -> None:
+        unknown = ids[~self.index.contains(ids)]
+        if len(unknown):
+            raise ValueError(f"id {unknown[0]} is not in the collection.")
 
     def _change(self, write: Callable[[], _Change]) -> _Change:
         """Do what ``write`` does in one transaction, and take it over into the index."""

@@ -243,10 +243,6 @@ class HammingIndex:
         """Whether each id is there."""
         return _rows(self._state, checked_ids(ids, distinct=False))[1]
 
-    def rows_of(self, ids: ArrayLike) -> Rows:
-        """Where each id stands among :attr:`ids`; a ValueError if one is not there."""
-        return _rows_of(self._state, checked_ids(ids, distinct=False))
-
     # -- searches -----------------------------------------------------------------------------------------------------
 
     def search(self, codes: ArrayLike, k: int, *, allow: ArrayLike | None = None) -> Neighbours:
