@@ -133,11 +133,13 @@ def rows_within(queries: Codes, codes: Codes, radius: int) -> tuple[Rows, Distan
 
 def gathered(parts: list[tuple[Any, Any, Any]]) -> tuple[Rows, Distances, Rows]:
     """Counts, distances and rows of blocks of queries as one answer, each query's in order."""
-    none = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64)
-    counts, distances, rows = (np.concatenate(columns) for columns in zip(none, *parts, strict=True))
+    counts, distances, rows = (
+        np.concatenate(columns) if len(columns) > 1 else columns[0] for columns in zip(*parts, strict=True)
+    )
     offsets = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
-    order = np.lexsort((rows, distances, np.repeat(np.arange(len(counts)), counts)))
+    queries = () if len(counts) == 1 else (np.repeat(np.arange(len(counts)), counts),)
+    order = np.lexsort((rows, distances, *queries))
     return offsets, distances[order].astype(np.int32, copy=False), rows[order]
 
 

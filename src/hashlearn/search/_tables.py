@@ -77,6 +77,8 @@ class Estimate:
         #: Where the codes of a pair differ: (bits, pairs), in the order in which FAISS reads bits.
         self._differing = np.unpackbits(x, axis=1, bitorder="little").T.copy()
         self._agreeing: dict[tuple[Shape, int], float] = {}
+        #: For each radius, for how many codes the cheapest tables were sought, and which they are.
+        self._cheapest: dict[int, tuple[int, Shape | None]] = {}
 
     def agreeing(self, shape: Shape, flips: int) -> float:
         """The number of pieces that two codes have in common but for so many bits, in the mean over pairs."""
@@ -93,9 +95,14 @@ class Estimate:
 
     def cheapest(self, radius: int, n_codes: int) -> Shape | None:
         """The tables that answer this radius soonest; None if each would take too many lookups."""
+        known, best = self._cheapest.get(radius, (-1, None))
+        if known == n_codes:
+            return best
         shapes = {Shape(n, min(self._n_bits // n, _MOST_BITS)) for n in range(1, min(_MOST_TABLES, self._n_bits) + 1)}
         costs = {shape: self.cost(shape, radius, n_codes) for shape in shapes if shape.lookups(radius) <= _MOST_LOOKUPS}
-        return min(costs, key=lambda shape: (costs[shape], shape.n_tables), default=None)
+        best = min(costs, key=lambda shape: (costs[shape], shape.n_tables), default=None)
+        self._cheapest[radius] = n_codes, best
+        return best
 
 
 class Tables:
