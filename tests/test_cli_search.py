@@ -318,6 +318,77 @@ def test_a_data_set_by_its_name(tmp_path):
     assert len(answer) == 297
 
 
+def test_batches_keep_their_ids_and_payloads(vectors, tmp_path, monkeypatch):
+    folder, X = vectors
+    monkeypatch.setattr("hashlearn.search.filling._BATCH", 7)
+    run("index", folder / "m", folder / "x.npy", "-o", tmp_path / "x.hl")
+    write_vectors(tmp_path / "more.npy", X[:20])
+    (tmp_path / "ids.txt").write_text("".join(f"{1000 + i}\n" for i in range(20)))
+    (tmp_path / "payloads.jsonl").write_text("".join(f"{i}\n" for i in range(20)))
+    options = ["--ids", tmp_path / "ids.txt", "--payloads", tmp_path / "payloads.jsonl"]
+    run("add", tmp_path / "x.hl", tmp_path / "more.npy", *options)
+    with Collection.open(tmp_path / "x.hl") as collection:
+        codes = hashlearn.load(folder / "m").encode(X)
+        np.testing.assert_array_equal(collection.index.codes, np.concatenate([codes, codes[:20]]))
+        assert collection.ids.tolist() == [*range(500), *range(1000, 1020)]
+        assert [item.payload for item in collection.get(range(1000, 1020))] == list(range(20))
+
+
+def test_rows_of_another_file_are_not_taken_for_its_own(vectors, tmp_path):
+    folder, X = vectors
+    write_vectors(tmp_path / "g.npy", X[:5])
+    run("index", folder / "m", tmp_path / "g.npy", "-o", tmp_path / "g.hl")
+    run("remove", tmp_path / "g.hl", 4)
+    assert json.loads(run("add", tmp_path / "g.hl", folder / "q.fvecs", "--json").stdout)["added"] == 3
+    run("index", folder / "m", tmp_path / "g.npy", "-o", tmp_path / "g.hl")
+    with Collection.open(tmp_path / "g.hl") as collection:
+        assert collection.ids.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+    for other in (X[:9], X[5:10]):
+        write_vectors(tmp_path / "g.npy", other)
+        done = run("index", folder / "m", tmp_path / "g.npy", "-o", tmp_path / "g.hl", code=2)
+        assert "g.npy is not what" in done.stderr
+
+
+def test_two_who_index_the_same_folder_at_once(own):
+    (own / "photos.hl").unlink()
+    command = [sys.executable, "-m", "hashlearn.cli", "index", "photos.model", "photos", "-o", "photos.hl", "--json"]
+    both = [subprocess.Popen(command, cwd=own, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    answers = [json.loads(one.communicate(timeout=120)[0]) for one in both]
+    assert sum(answer["added"] for answer in answers) == 43
+    with Collection.open(own / "photos.hl") as collection:
+        assert len(collection.sources()) == len(collection) == 43
+
+
+def test_one_picture_under_several_spellings(own):
+    (own / "more").mkdir()
+    picture(60).save(own / "more" / "a.png")
+    done = run("add", "photos.hl", "more/a.png", "./more/a.png", "more", cwd=own)
+    assert done.stdout.startswith("1 item added; 44")
+
+
+def test_a_collection_behind_a_link_finds_its_pictures(own, tmp_path):
+    link = tmp_path / "link.hl"
+    link.symlink_to(own / "photos.hl")
+    run("search", link, "--id", 3, "-k", 3, "--html", tmp_path / "found.html")
+    assert (tmp_path / "found.html").read_text(encoding="utf-8").count("<img") == 4
+    assert "43 there already" in run("add", link, own / "photos").stdout
+
+
+def test_a_data_sets_name_is_the_data_set(vectors, tmp_path):
+    (tmp_path / "digits").mkdir()
+    done = run("fit", "digits", "-b", 8, "-o", "m", cwd=tmp_path)
+    assert "digits is the data set; ./digits would be the folder" in done.stderr
+    assert "1,500 items added" in run("index", "m", "digits", "-o", "d.hl", cwd=tmp_path).stdout
+
+
+def test_json_is_plain_ascii(own):
+    picture(61).save(own / "photos" / "grün.png")
+    run("add", "photos.hl", "photos/grün.png", cwd=own)
+    done = run("search", "photos.hl", "photos/grün.png", "--radius", 0, "--json", cwd=own)
+    assert done.stdout.isascii()
+    assert "grün.png" in [match["source"] for match in json.loads(done.stdout)[0]["matches"]]
+
+
 # -- exports ----------------------------------------------------------------------------------------------------------
 
 
@@ -381,6 +452,10 @@ def test_exports(made, tmp_path):
         (["fit", "x.npy", "--side", 32, "-o", "new.model"], "would have no effect"),
         (["fit", "x.npy", "--sample", 1, "-o", "new.model"], "--sample must be at least 2"),
         (["fit", "empty", "-o", "new.model"], "holds no picture"),
+        (["add", "x.hl", "x.npy", "--ids", "floats.txt"], "whole numbers"),
+        (["export", "photos.hl", "--to", "faiss", "-o", "photos.hl"], "is a collection"),
+        (["search", "photos.hl", "photos/a/02.png", "--html", "x.hl"], "is a collection"),
+        (["fit", "x.npy", "-o", "x.hl"], "is a collection"),
         (["data", "images", "digits", "-o", "new"], "NAME must be one of mnist, cifar10"),
     ],
 )
@@ -404,6 +479,7 @@ def errors_folder(made, vectors, tmp_path_factory):
         shutil.copy(vectors[0] / name, folder / name)
     (folder / "empty").mkdir()
     (folder / "words.txt").write_text("some\nwords\n")
+    (folder / "floats.txt").write_text("1.5\n" * 500)
     return folder
 
 

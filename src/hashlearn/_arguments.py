@@ -30,6 +30,32 @@ def is_dataset(input: str) -> bool:
     return input in DATASETS
 
 
+def is_folder(input: str) -> bool:
+    """Whether a folder is meant. A data set's name means the data set, and if there is such a folder too it says so."""
+    there = Path(input).is_dir()
+    if there and is_dataset(input):
+        print(f"hashlearn: note: {input} is the data set; ./{input} would be the folder.", file=sys.stderr)
+        return False
+    return there
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether it is such a file as collections are."""
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return file.read(15) == b"SQLite format 3"
+
+
+def check_out(path: Path) -> None:
+    """Refuse to write to what can't become a file, or to a collection, which would be lost."""
+    from hashlearn.storage import check_target
+
+    check_target(path)
+    if is_sqlite(path):
+        raise ValueError(f"{path} is a collection, or another SQLite file: choose another name to write to.")
+
+
 def refuse_options(why: str, **options: object) -> None:
     """An option that would have no effect is an error, not a silence."""
     given = [f"--{name}" for name, value in options.items() if value is not None]

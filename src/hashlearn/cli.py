@@ -19,8 +19,10 @@ import typer
 from hashlearn import cli_experiments, cli_search
 from hashlearn._arguments import (
     AsJson,
+    check_out,
     choose_setting,
     is_dataset,
+    is_folder,
     load_dataset,
     make_hasher,
     parameter_names,
@@ -85,7 +87,10 @@ def main() -> None:
             raise
         say(f"hashlearn: error: {' '.join(str(error).split()) or type(error).__name__}")
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:
+        # Typer makes an exit of an interrupt.
+        if isinstance(end, SystemExit) and end.code != 130:
+            raise
         say("hashlearn: interrupted")
         sys.exit(130)
 
@@ -265,13 +270,11 @@ def fit(
 
     Example: hashlearn fit vectors.npy -m itq -b 64 -p max_iter=100 -o my.model
     """
-    from hashlearn.storage import check_target
-
-    check_target(out)
+    check_out(out)
     hasher = make_hasher(method, bits, seed, parameter or [])
     y: Any = None
     remarks: dict[str, str] = {}
-    if Path(input).is_dir() and not is_dataset(input):
+    if is_folder(input):
         refuse_options(f"{input} is a folder", key=key, labels=labels, source=source, split=split)
         X, remarks = picture_vectors(input, sample, side, seed or 0)
         trained_on = Path(input).resolve().name

@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hashlearn._arguments import AsJson, is_dataset, load_dataset, read_input_file, refuse_options
+from hashlearn._arguments import (
+    AsJson,
+    check_out,
+    is_dataset,
+    is_folder,
+    is_sqlite,
+    load_dataset,
+    read_input_file,
+    refuse_options,
+)
 
 if TYPE_CHECKING:
-    from hashlearn.search import Collection
+    from hashlearn.search import Collection, Item
     from hashlearn.search.contact_sheet import Row
     from hashlearn.search.filling import Filled
 
@@ -51,7 +60,7 @@ def index(
 
     check_target(out)
     hasher = hashlearn.load(model)
-    if Path(input).is_dir():
+    if is_folder(input):
         refuse_options(f"{input} is a folder", key=key)
         paths = find_images(input)
         with collection_for(out, hasher, source=Path(input).resolve().name, folder=input) as collection:
@@ -59,7 +68,7 @@ def index(
             _tell_filled(collection, filled, as_json)
     else:
         vectors, name = _vectors(input, key, "database")
-        with collection_for(out, hasher, source=name, n_features=vectors.shape[1]) as collection:
+        with collection_for(out, hasher, source=name, vectors=vectors) as collection:
             filled = add_vectors(collection, vectors, by_row=True)
             _tell_filled(collection, filled, as_json)
 
@@ -111,7 +120,7 @@ def remove(
 
     with Collection.open(collection) as opened:
         ids: dict[int, None] = {}
-        sources = opened.sources() if not all(word.isdecimal() for word in what) else {}
+        sources = opened.ids_of(what)
         for word in what:
             if word in sources:
                 ids |= dict.fromkeys(sources[word])
@@ -132,7 +141,7 @@ def info(
 
     Example: hashlearn info photos.hl
     """
-    known = _collection_info(file) if _is_sqlite(file) else _model_info(file)
+    known = _collection_info(file) if is_sqlite(file) else _model_info(file)
     lines = [
         f"{name.replace('_', ' ')}: {value:,}" if isinstance(value, int) else f"{name.replace('_', ' ')}: {value}"
         for name, value in known.items()
@@ -170,20 +179,20 @@ def search(
     with Collection.open(collection, readonly=True) as opened:
         codes, names, picture = _query_codes(opened, query, id, key)
         if radius is None:
-            distances, found = opened.search(codes, 10 if k is None else k)
-            pairs = [(d[i >= 0], i[i >= 0]) for d, i in zip(distances, found, strict=True)]
+            distances, nearest = opened.search(codes, 10 if k is None else k)
+            pairs = [(d[i >= 0], i[i >= 0]) for d, i in zip(distances, nearest, strict=True)]
         else:
             pairs = list(opened.within(codes, radius))
-        results = [
-            {"query": name, "matches": _matches(opened, d.tolist(), i.tolist())}
-            for name, (d, i) in zip(names, pairs, strict=True)
-        ]
+        found = {id: None for _, ids in pairs for id in ids.tolist()}
+        # Not those that another process has removed meanwhile.
+        items = {item.id: item for item in opened.get(list(found), skip_missing=True)}
+        results = [{"query": name, "matches": _matches(items, *pair)} for name, pair in zip(names, pairs, strict=True)]
         if html is not None:
             wanted = f"{10 if k is None else k} nearest" if radius is None else f"all within {radius}"
             note = f"{wanted}, of {len(opened):,} items of {opened.n_bits} bits"
             _write_page(html, f"Search of {collection.name}", note, _search_rows(opened, results, picture))
     if as_json:
-        print(json.dumps(results, indent=2, ensure_ascii=False))
+        print(json.dumps(results, indent=2))
     else:
         for result in results:
             _print_matches(result, alone=len(results) == 1)
@@ -206,7 +215,7 @@ def duplicates(
     from hashlearn.search import Collection, near_duplicates
 
     with Collection.open(collection, readonly=True) as opened:
-        groups = [opened.get(ids) for ids in near_duplicates(opened.index, radius)]
+        groups = [opened.get(ids, skip_missing=True) for ids in near_duplicates(opened.index, radius)]
         if html is not None:
             _write_page(
                 html,
@@ -216,7 +225,7 @@ def duplicates(
             )
     if as_json:
         found = [[{"id": item.id, "source": item.source} for item in group] for group in groups]
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print(json.dumps(found, indent=2))
     else:
         for number, group in enumerate(groups, 1):
             print(f"group {number}: {_count(len(group), 'item')}")
@@ -247,9 +256,8 @@ def export(
     """
     from hashlearn.interchange.exports import EXPORTS, export_pgvector
     from hashlearn.search import Collection
-    from hashlearn.storage import check_target
 
-    check_target(out)
+    check_out(out)
     if to not in (*EXPORTS, "onnx"):
         raise ValueError(f"--to must be one of {', '.join((*EXPORTS, 'onnx'))}; got {to!r}.")
     if to != "pgvector":
@@ -257,7 +265,7 @@ def export(
     if to == "onnx":
         files, what = _export_onnx(input, out), "the encoder"
     else:
-        if not _is_sqlite(input) and input.is_file():
+        if not is_sqlite(input) and input.is_file():
             raise ValueError(f"{input} is no collection; of a model there is --to onnx.")
         with Collection.open(input, readonly=True) as opened:
             files = export_pgvector(opened, out, table=table) if to == "pgvector" else EXPORTS[to](opened, out)
@@ -297,11 +305,10 @@ def _read_ids(path: Path | None) -> Any:
 
     if path is None:
         return None
-    labels = read_labels(path)
-    try:
-        return [int(label) for label in labels]
-    except (TypeError, ValueError):
-        raise ValueError(f"{path} must hold whole numbers, one a line.") from None
+    labels = [str(label) for label in read_labels(path)]
+    if not all(label.isdecimal() for label in labels):
+        raise ValueError(f"{path} must hold whole numbers from 0 on, one a line.")
+    return [int(label) for label in labels]
 
 
 def _read_payloads(path: Path | None) -> list[Any] | None:
@@ -341,10 +348,11 @@ def _query_codes(
 # -- answers ----------------------------------------------------------------------------------------------------------
 
 
-def _matches(opened: Collection, distances: list[int], ids: list[int]) -> list[dict[str, Any]]:
+def _matches(items: dict[int, Item], distances: Any, ids: Any) -> list[dict[str, Any]]:
     return [
-        {"id": item.id, "distance": distance, "source": item.source, "payload": item.payload}
-        for item, distance in zip(opened.get(ids), distances, strict=True)
+        {"id": id, "distance": distance, "source": items[id].source, "payload": items[id].payload}
+        for id, distance in zip(ids.tolist(), distances.tolist(), strict=True)
+        if id in items
     ]
 
 
@@ -387,6 +395,7 @@ def _duplicate_rows(opened: Collection, groups: Any) -> Iterator[Row]:
 
 
 def _write_page(path: Path, title: str, note: str, rows: Iterator[Row]) -> None:
+    check_out(path)
     from hashlearn.search.contact_sheet import contact_sheet
     from hashlearn.storage import atomic_path
 
@@ -423,7 +432,7 @@ def _collection_info(path: Path) -> dict[str, Any]:
     from hashlearn.search.filling import root_of
 
     with closing(Collection.open(path, readonly=True)) as opened:
-        meta, own = opened._database.meta, opened.info
+        about, own = opened.about, opened.info
         features = own.get("features")
         return {
             "file": str(path),
@@ -431,12 +440,12 @@ def _collection_info(path: Path) -> dict[str, Any]:
             "items": len(opened),
             "n_bits": opened.n_bits,
             "bytes": path.stat().st_size,
-            "method": meta.get("method"),
-            "n_features": meta.get("n_features"),
+            "method": about["method"],
+            "n_features": about["n_features"],
             "features": None if features is None else ImageFeatures.from_dict(features).name,
             "made_of": own.get("input"),
             "pictures_in": None if features is None else str(root_of(opened)),
-            "hashlearn": meta.get("hashlearn"),
+            "hashlearn": about["hashlearn"],
         }
 
 
@@ -463,7 +472,7 @@ def _export_onnx(input: Path, out: Path) -> list[Path]:
     from hashlearn.interchange import export_onnx
     from hashlearn.search import Collection
 
-    if _is_sqlite(input):
+    if is_sqlite(input):
         with Collection.open(input, readonly=True) as opened:
             hasher = opened.model
         if hasher is None:
@@ -474,19 +483,12 @@ def _export_onnx(input: Path, out: Path) -> list[Path]:
     return [out]
 
 
-def _is_sqlite(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with open(path, "rb") as file:
-        return file.read(15) == b"SQLite format 3"
-
-
 def _count(n: int, word: str) -> str:
     return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
 
 
 def _show(result: Any, as_json: bool, text: str) -> None:
-    print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else text)
+    print(json.dumps(result, indent=2) if as_json else text)
 
 
 def _say(words: str) -> None:

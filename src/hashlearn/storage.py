@@ -71,7 +71,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     final.parent.mkdir(parents=True, exist_ok=True)
     _sweep(final)
     # The ending stays last: some writers (np.save) append theirs to a name that lacks it.
-    temporary = final.with_name(f".{final.stem[:100]}.{secrets.token_hex(8)}.tmp{final.suffix}")
+    temporary = final.with_name(f".{_short(final.stem)}.{secrets.token_hex(8)}.tmp{final.suffix}")
     # Made by open, so that the user's umask holds.
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
@@ -86,9 +86,14 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def _short(stem: str) -> str:
+    """A beginning of at most 100 bytes: a name that is long already would become too long."""
+    return os.fsencode(stem)[:100].decode("utf-8", "ignore")
+
+
 def _sweep(final: Path) -> None:
     """Remove what killed writers of the same file left behind a day ago or earlier."""
-    pattern = f".{glob.escape(final.stem[:100])}.*.tmp{glob.escape(final.suffix)}"
+    pattern = f".{glob.escape(_short(final.stem))}.*.tmp{glob.escape(final.suffix)}"
     for stale in final.parent.glob(pattern):
         try:
             if time.time() - stale.stat().st_mtime > _STALE_SECONDS:

@@ -134,8 +134,8 @@ def answers(text):
 
 def test_postgres_finds_the_same(collection, tmp_path, postgres, monkeypatch):
     monkeypatch.setattr(exports, "_ROWS_A_STATEMENT", 70)
-    (file,) = export_pgvector(collection, tmp_path / "codes.sql", table=f"codes {collection.n_bits}")
-    name = f'"codes {collection.n_bits}"'
+    (file,) = export_pgvector(collection, tmp_path / "codes.sql", table=f'codes "{collection.n_bits}"')
+    name = f'"codes ""{collection.n_bits}"""'
     postgres(file.read_text(encoding="utf-8"))
     assert answers(postgres(f"SELECT count(*) FROM {name};")) == [str(len(collection))]
     queries = collection.index.codes[[0, 50, 299]]
@@ -211,7 +211,7 @@ def test_a_failed_export_leaves_the_old_file(export, tmp_path, monkeypatch):
             monkeypatch.setattr(faiss, "write_index_binary", fail)
             expected = OSError
         else:
-            monkeypatch.setattr(collection, "get", lambda ids: 1 / 0)
+            monkeypatch.setattr(collection, "batches", lambda size: 1 / 0)
             expected = ZeroDivisionError
         with pytest.raises(expected):
             export(collection, path)

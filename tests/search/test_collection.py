@@ -316,11 +316,11 @@ def test_a_process_killed_while_making_a_collection_leaves_none(path):
     code = f"""
 import os, signal
 from hashlearn.search import Collection, _database
-made = _database.create
-def create(*a):
+made = _database._write_empty
+def write(*a):
     made(*a)
     os.kill(os.getpid(), signal.SIGKILL)
-_database.create = create
+_database._write_empty = write
 Collection.create({str(path)!r}, n_bits=8)
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
@@ -647,3 +647,180 @@ def test_few_bytes_an_item(path):
         collection.add(some_codes(20_000))
     assert path.stat().st_size / 20_000 < 25
     assert n_bytes(64) == 8
+
+
+# -- what a review found ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["-wal", "-shm"])
+def test_what_is_left_of_an_earlier_collection_is_in_the_way(path, ending):
+    """SQLite would take the log for the new file's, and the old items would be back."""
+    code = f"""
+import os, signal
+from hashlearn.search import Collection
+import numpy as np
+collection = Collection.create({str(path)!r}, n_bits=64)
+collection.add(np.zeros((1000, 8), np.uint8))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+    path.unlink()
+    for other in {"-wal", "-shm"} - {ending}:
+        path.with_name(path.name + other).unlink()
+    with pytest.raises(FileExistsError, match=f"{ending} is there already, left of an earlier"):
+        Collection.create(path, n_bits=128)
+    assert not path.exists()
+    path.with_name(path.name + ending).unlink()
+    with Collection.create(path, n_bits=128) as collection:
+        assert len(collection) == 0
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_of_two_who_create_one_is_refused(path, monkeypatch):
+    write = _database._write_empty
+
+    def meanwhile(*arguments):
+        write(*arguments)
+        monkeypatch.setattr(_database, "_write_empty", write)
+        with Collection.create(path, n_bits=64) as sooner:
+            sooner.add(some_codes(50))
+
+    monkeypatch.setattr(_database, "_write_empty", meanwhile)
+    with pytest.raises(FileExistsError, match="is there already"):
+        Collection.create(path, n_bits=64)
+    with Collection.open(path) as collection:
+        assert len(collection) == 50
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_file_system_without_links(path, monkeypatch):
+    def refuse(*_):
+        raise OSError("no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    Collection.create(path, n_bits=64).close()
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_collection_behind_a_link(path, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "link.hl"
+    link.symlink_to(path)
+    with Collection.create(link, n_bits=64) as collection:
+        collection.add(some_codes(3))
+        assert (collection.path, collection.file) == (link, path)
+        assert path.with_name(path.name + "-wal").exists()
+    assert link.is_symlink()
+    with Collection.open(link, readonly=True) as again:
+        assert len(again) == 3
+
+
+def test_what_is_there_is_left_out_if_asked_for(collection):
+    codes = some_codes(6)
+    collection.add(codes[:2], sources=["a", "b"])
+    with Collection.open(collection.path) as other:
+        ids = other.add(codes[:4], sources=["b", "c", "c", None], unless_there=True)
+        assert ids.tolist() == [2, 3]
+        assert [item.source for item in other.get(ids)] == ["c", None]
+        np.testing.assert_array_equal(other.index.reconstruct(ids), codes[[1, 3]])
+    assert collection.add(codes[:3], ids=[1, 9, 0], payloads=[1, 2, 3], unless_there=True).tolist() == [9]
+    assert collection.get([9])[0].payload == 2
+    assert collection.add(codes[:1], sources=["a"]).tolist() == [10]
+    assert collection.ids_of(["a", "none", "c"]) == {"a": [0, 10], "c": [2]}
+
+
+def test_the_same_model_saved_by_another_version_is_the_same(path, model, monkeypatch):
+    Collection.create(path, model=model).close()
+    monkeypatch.setattr("hashlearn.hashers._model_file.version", lambda name: "99.9")
+    with Collection.open(path) as collection:
+        assert collection.has_model(model)
+
+
+def test_a_closed_collection_says_so(collection):
+    collection.add(some_codes(2))
+    collection.close()
+    for use in (
+        lambda: collection.add(some_codes(1)),
+        lambda: collection.get([0]),
+        lambda: collection.refresh(),
+        lambda: collection.model,
+    ):
+        with pytest.raises(ValueError, match="is closed"):
+            use()
+
+
+def test_items_that_another_has_removed_can_be_skipped(collection):
+    collection.add(some_codes(4), payloads=list("abcd"))
+    with Collection.open(collection.path, readonly=True) as reader:
+        collection.remove([1])
+        assert [item.payload for item in reader.get([0, 1, 2], skip_missing=True)] == ["a", "c"]
+        seen = [item.id for _, items in reader.batches(2) for item in items]
+        assert seen == [0, 2, 3]
+
+
+def test_batches_are_of_one_moment(collection):
+    codes = some_codes(10)
+    collection.add(codes)
+    with Collection.open(collection.path, readonly=True) as reader:
+        found = reader.batches(4)
+        first, items = next(found)
+        collection.remove([9])
+        collection.update([8], some_codes(1, seed=5))
+        rest = list(found)
+    assert [item.id for _, some in [(first, items), *rest] for item in some] == list(range(10))
+    np.testing.assert_array_equal(np.concatenate([first, *(part for part, _ in rest)]), codes)
+
+
+def test_a_low_id_does_not_lower_the_next(collection):
+    collection.add(some_codes(1), ids=[100])
+    collection.add(some_codes(1), ids=[4])
+    assert collection.add(some_codes(1)).tolist() == [101]
+
+
+def test_how_the_file_is_kept(collection):
+    execute = collection._database.execute
+    assert execute("PRAGMA synchronous") == [(2,)]
+    assert execute("PRAGMA journal_mode") == [("wal",)]
+
+
+def test_writers_take_turns(path):
+    Collection.create(path, n_bits=64).close()
+    code = """
+import sys, numpy as np
+from hashlearn.search import Collection
+with Collection.open(sys.argv[1]) as c:
+    for i in range(60):
+        c.add(np.full((2, 8), i, np.uint8))
+"""
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(path)]) for _ in range(3)]
+    assert [writer.wait(timeout=120) for writer in writers] == [0, 0, 0]
+    with Collection.open(path) as collection:
+        assert collection.ids.tolist() == list(range(360))
+
+
+@pytest.mark.parametrize(
+    ("sql", "use", "words"),
+    [
+        ("UPDATE items SET payload = '{'", lambda c: c.get([0]), "payload of item 0 is no JSON"),
+        ("UPDATE meta SET value = 'x' WHERE name = 'next_id'", lambda c: c.add(some_codes(1)), "which id is the next"),
+        ("UPDATE meta SET value = '[' WHERE name = 'info'", lambda c: c.info, "no JSON"),
+    ],
+)
+def test_damage_that_shows_later(path, sql, use, words):
+    with Collection.create(path, n_bits=64) as collection:
+        collection.add(some_codes(1), payloads=[1])
+    with sqlite3.connect(path) as connection:
+        connection.execute(sql)
+    connection.close()
+    with Collection.open(path) as collection, pytest.raises(CollectionError, match=words):
+        use(collection)
+
+
+def test_stray_bits_are_damage(path):
+    with Collection.create(path, n_bits=12) as collection:
+        collection.add(some_codes(1, 12))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE items SET code = x'ffff'")
+    connection.close()
+    with pytest.raises(CollectionError, match="damaged: the last 4 bits"):
+        Collection.open(path)

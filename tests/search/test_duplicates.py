@@ -46,6 +46,7 @@ def test_groups_are_those_of_all_pairs(n, n_bits, radius, spread, seed, block, h
     ids = rng.permutation(5 * n)[:n]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(duplicates, "_BLOCK", block)
+        patch.setattr(duplicates, "_FIRST_BLOCK", 5)
         patch.setattr(duplicates, "_MOST_LINKS", held)
         assert found_in(codes, ids, n_bits, radius) == by_all_pairs(ids, codes, radius)
 
@@ -71,6 +72,16 @@ def test_many_codes_are_searched_by_tables():
     codes[7] = codes[20_000]
     codes[7, 3] ^= 1
     assert found_in(codes, np.arange(30_000), 64, 1) == [[7, 20_000]]
+
+
+def test_blocks_are_small_where_much_is_found(monkeypatch):
+    asked = []
+    within = HammingIndex.within
+    monkeypatch.setattr(HammingIndex, "within", lambda *a, **k: (asked.append(len(a[1])), within(*a, **k))[1])
+    monkeypatch.setattr(duplicates, "_MOST_FOUND", 20_000)
+    codes = np.random.default_rng(0).integers(0, 256, (2000, 8), dtype=np.uint8)
+    assert [len(group) for group in found_in(codes, np.arange(2000), 64, 64)] == [2000]
+    assert asked[:3] == [200, 10, 10]
 
 
 def test_a_radius_below_zero_is_refused():

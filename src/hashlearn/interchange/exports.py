@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +32,9 @@ def export_faiss(collection: Collection, path: str | os.PathLike[str]) -> list[P
 
     flat = faiss.IndexBinaryFlat(8 * n_bytes(collection.n_bits))
     index = faiss.IndexBinaryIDMap2(flat)
-    if len(collection):
-        index.add_with_ids(np.ascontiguousarray(collection.index.codes), np.ascontiguousarray(collection.ids))
+    ids, codes = collection.index.snapshot()
+    if len(ids):
+        index.add_with_ids(np.ascontiguousarray(codes), np.ascontiguousarray(ids))
     with atomic_path(path) as temporary:
         try:
             faiss.write_index_binary(index, str(temporary))
@@ -45,12 +46,13 @@ def export_faiss(collection: Collection, path: str | os.PathLike[str]) -> list[P
 def export_npy(collection: Collection, path: str | os.PathLike[str]) -> list[Path]:
     """Packed codes (n, bytes) in ``NAME.npy`` and their ids (n,) in ``NAME-ids.npy``, beside each other."""
     path = _with_ending(path, ".npy")
-    ids = path.with_name(f"{path.stem}-ids.npy")
-    check_target(ids)
-    for file, array in ((path, collection.index.codes), (ids, collection.ids)):
+    beside = path.with_name(f"{path.stem}-ids.npy")
+    check_target(beside)
+    ids, codes = collection.index.snapshot()
+    for file, array in ((path, codes), (beside, ids)):
         with atomic_path(file) as temporary:
             np.save(temporary, np.ascontiguousarray(array), allow_pickle=False)
-    return [path, ids]
+    return [path, beside]
 
 
 def export_parquet(collection: Collection, path: str | os.PathLike[str]) -> list[Path]:
@@ -70,7 +72,7 @@ def export_parquet(collection: Collection, path: str | os.PathLike[str]) -> list
     schema = pa.schema(fields, metadata={"n_bits": str(collection.n_bits)})
     path = _with_ending(path, ".parquet")
     with atomic_path(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
-        for codes, items in _batches(collection):
+        for codes, items in collection.batches(_BATCH):
             columns = [
                 pa.array([item.id for item in items], pa.int64()),
                 pa.array([code.tobytes() for code in codes], fields[1].type),
@@ -103,7 +105,7 @@ def export_pgvector(collection: Collection, path: str | os.PathLike[str], *, tab
             f"CREATE TABLE {quoted} (\n    id bigint PRIMARY KEY,\n    code bit({collection.n_bits}) NOT NULL,\n"
             "    source text,\n    payload jsonb\n);\n"
         )
-        for codes, items in _batches(collection, _ROWS_A_STATEMENT):
+        for codes, items in collection.batches(_ROWS_A_STATEMENT):
             rows = ",\n".join(
                 f"({item.id}, B'{bits}', {', '.join(_sql_texts(item))})"
                 for bits, item in zip(_bit_strings(codes, collection.n_bits), items, strict=True)
@@ -123,13 +125,6 @@ EXPORTS: dict[str, Callable[[Collection, str | os.PathLike[str]], list[Path]]] =
     "parquet": export_parquet,
     "pgvector": export_pgvector,
 }
-
-
-def _batches(collection: Collection, size: int = _BATCH) -> Iterator[tuple[NDArray[np.uint8], list[Item]]]:
-    """Codes and items, by id."""
-    ids, codes = collection.ids, collection.index.codes
-    for start in range(0, len(ids), size):
-        yield codes[start : start + size], collection.get(ids[start : start + size])
 
 
 def _payload_text(item: Item) -> str | None:

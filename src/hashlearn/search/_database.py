@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,8 @@ _MOST_CHANGES = 10_000
 # Ids of one change that are so scattered are logged as one range.
 _MOST_RANGES = 1_000
 _FETCHED = 50_000
+# Of one statement.
+_VARIABLES = 500
 _MAGIC = b"SQLite format 3\0"
 
 _TABLES = """
@@ -44,7 +47,26 @@ INSERT INTO changes VALUES (1, 0, -1);
 
 
 def create(path: Path, n_bits: int, meta: dict[str, Any]) -> None:
-    """Write the file of an empty collection."""
+    """Write the file of an empty collection; a FileExistsError if something is there, or comes there meanwhile."""
+    for there in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm"))):
+        if there.exists():
+            # A log that is left of an earlier file would be taken for the new one's.
+            left = "" if there == path else ", left of an earlier collection"
+            raise FileExistsError(f"{there} is there already{left}: choose another name, or remove it.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".hashlearn-") as folder:
+        made = Path(folder) / "new"
+        os.close(os.open(made, os.O_CREAT | os.O_WRONLY, 0o666))
+        _write_empty(made, n_bits, meta)
+        try:
+            os.link(made, path)  # unlike a renaming, it never takes another's place
+        except FileExistsError:
+            raise FileExistsError(f"{path} is there already: choose another name, or remove it.") from None
+        except OSError:  # no links on this file system
+            os.rename(made, path)
+
+
+def _write_empty(path: Path, n_bits: int, meta: dict[str, Any]) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         with translated(path):
@@ -53,7 +75,7 @@ def create(path: Path, n_bits: int, meta: dict[str, Any]) -> None:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
             connection.executescript("BEGIN;" + _TABLES.format(n_bytes=n_bytes(n_bits)) + "COMMIT;")
-            rows = {"n_bits": n_bits, "next_id": 0, **meta}
+            rows = {"next_id": 0, **meta, "n_bits": n_bits}
             connection.executemany("INSERT INTO meta VALUES (?, ?)", rows.items())
     finally:
         connection.close()
@@ -64,6 +86,8 @@ def translated(path: Path) -> Iterator[None]:
     """SQLite's errors as ours, in one line that names the file."""
     try:
         yield
+    except sqlite3.ProgrammingError as error:
+        raise ValueError(f"{path} is closed ({error}).") from error
     except sqlite3.OperationalError as error:
         text = str(error)
         if "locked" in text or "busy" in text:
@@ -83,11 +107,13 @@ class Database:
     """A connection to the file; safe for several threads, which take turns."""
 
     def __init__(self, path: Path, *, readonly: bool) -> None:
-        self.path, self.readonly = path, readonly
+        self.path = path
+        #: The file itself, beside which SQLite keeps its log, if the path is a link.
+        self.file = Path(os.path.realpath(path))
         self.lock = RLock()
-        _check_file(path)
+        _check_file(path, self.file)
         with translated(path):
-            self._connection = _connect(path, readonly)
+            self._connection = _connect(self.file, readonly)
         try:
             with translated(path):
                 self._check_identity()
@@ -120,11 +146,11 @@ class Database:
             self._connection.close()
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        with self.lock:
+        with self.lock, translated(self.path):
             return self._connection.execute(sql, values).fetchall()
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        with self.lock:
+        with self.lock, translated(self.path):
             self._connection.executemany(sql, rows)
 
     @contextmanager
@@ -150,7 +176,7 @@ class Database:
         """Ids, ascending, and packed codes of all items, or of those with ids from ``first`` to ``last``."""
         where, values = ("", ()) if first is None else (" WHERE id BETWEEN ? AND ?", (first, last))
         ids, blobs = [], []
-        with self.lock:
+        with self.lock, translated(self.path):
             cursor = self._connection.execute(f"SELECT id, code FROM items{where} ORDER BY id", values)
             while rows := cursor.fetchmany(_FETCHED):
                 some, codes = zip(*rows, strict=True)
@@ -161,6 +187,19 @@ class Database:
         if content.size != len(found) * self._width:
             raise CollectionError(f"{self.path} is damaged: its codes do not have {self.n_bits} bits.")
         return found, content.reshape(len(found), self._width)
+
+    def rows(self, size: int) -> Iterator[list[Any]]:
+        """Ids, codes, sources and payloads of all items, by id, so many at a time; inside a transaction."""
+        with self.lock, translated(self.path):
+            cursor = self._connection.execute("SELECT id, code, source, payload FROM items ORDER BY id")
+            while rows := cursor.fetchmany(size):
+                yield rows
+
+    def select_in(self, columns: str, name: str, values: Sequence[Any]) -> Iterator[Any]:
+        """Columns of the items with one of these ids or sources."""
+        for start in range(0, len(values), _VARIABLES):
+            some = values[start : start + _VARIABLES]
+            yield from self.execute(f"SELECT {columns} FROM items WHERE {name} IN ({', '.join('?' * len(some))})", some)
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
@@ -198,19 +237,19 @@ class Database:
         return merged
 
 
-def _check_file(path: Path) -> None:
+def _check_file(path: Path, file: Path) -> None:
     """Refuse, before SQLite makes something of it, what is no SQLite file or was cut off."""
-    if not path.is_file():
+    if not file.is_file():
         raise FileNotFoundError(f"no collection is at {path}.")
-    with open(path, "rb") as file:
-        head = file.read(100)
-        size = os.fstat(file.fileno()).st_size
+    with open(file, "rb") as opened:
+        head = opened.read(100)
+        size = os.fstat(opened.fileno()).st_size
     if head[:16] != _MAGIC or len(head) < 100:
         raise CollectionError(f"{path} is not a collection: not an SQLite file, or cut off.")
     page = int.from_bytes(head[16:18], "big")
     page = 65536 if page == 1 else page
     promised = page * int.from_bytes(head[28:32], "big")
-    log = path.with_name(f"{path.name}-wal")
+    log = file.with_name(f"{file.name}-wal")
     # Beside a log of writes the file may be behind what its header says.
     if size < promised and not (log.exists() and log.stat().st_size):
         raise CollectionError(f"{path} is cut off: it has {size:,} bytes of {promised:,}.")
@@ -219,7 +258,7 @@ def _check_file(path: Path) -> None:
 def _connect(path: Path, readonly: bool) -> sqlite3.Connection:
     def connect(options: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            f"file:{quote(str(path.resolve()))}?{options}",
+            f"file:{quote(os.fsencode(path))}?{options}",
             uri=True,
             timeout=BUSY_SECONDS,
             isolation_level=None,

@@ -73,7 +73,8 @@ class Estimate:
         self.n_codes = len(codes)
         self._n_bits = n_bits
         draw = np.random.default_rng(0).integers(0, len(codes), (2, _N_PAIRS))
-        x = np.take(codes, draw[0], axis=0) ^ np.take(codes, draw[1], axis=0)
+        used = codes[:, : _MOST_TABLES * _MOST_BITS // 8]
+        x = np.take(used, draw[0], axis=0) ^ np.take(used, draw[1], axis=0)
         #: Where the codes of a pair differ: (bits, pairs), in the order in which FAISS reads bits.
         self._differing = np.unpackbits(x, axis=1, bitorder="little").T.copy()
         self._agreeing: dict[tuple[Shape, int], float] = {}

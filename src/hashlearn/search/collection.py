@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +20,7 @@ from hashlearn.errors import CollectionError
 from hashlearn.search import _database
 from hashlearn.search._database import Database
 from hashlearn.search.index import HammingIndex, Ids, Matches, Neighbours, checked_ids
-from hashlearn.storage import atomic_path, check_target, content_key
+from hashlearn.storage import check_target, content_key
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -79,6 +80,7 @@ class Collection:
         model: Hasher | None = None,
         n_bits: int | None = None,
         info: dict[str, Any] | None = None,
+        first_id: int = 0,
     ) -> Self:
         """Make an empty collection.
 
@@ -87,21 +89,23 @@ class Collection:
             model: What makes codes of vectors; kept in the file.
             n_bits: The length of the codes, if there is no model.
             info: Plain values to keep with it (:attr:`info`), such as what features the model takes.
+            first_id: Ids that are not given begin with this one.
+
+        Raises:
+            FileExistsError: The file is there, or what is left of one.
         """
-        path = Path(path)
         if (model is None) == (n_bits is None):
             raise ValueError("a collection takes a model or n_bits, one of them.")
-        if check_target(path) and path.exists():
-            raise FileExistsError(f"{path} is there already: open it, or choose another name.")
+        check_target(path)
         meta: dict[str, Any] = {"hashlearn": version("hashlearn"), "info": _json("info", info or {})}
+        meta["next_id"] = operator.index(first_id)
         if model is not None:
             n_bits = model.n_bits_
             meta |= {"model": _model_bytes(model), "method": model.name, "n_features": int(model.n_features_in_)}
-            meta["model_key"] = content_key(np.frombuffer(meta["model"], np.uint8))
+            meta["model_key"] = _model_key(meta["model"])
         assert n_bits is not None
         HammingIndex(n_bits)  # refuses what is no number of bits
-        with atomic_path(path) as temporary:
-            _database.create(temporary, int(n_bits), meta)
+        _database.create(Path(os.path.realpath(path)), int(n_bits), meta)
         return cls.open(path)
 
     @classmethod
@@ -138,6 +142,11 @@ class Collection:
         return self._database.path
 
     @property
+    def file(self) -> Path:
+        """The file itself, if :attr:`path` is a link to it."""
+        return self._database.file
+
+    @property
     def n_bits(self) -> int:
         return self._database.n_bits
 
@@ -149,8 +158,16 @@ class Collection:
     @property
     def info(self) -> dict[str, Any]:
         """The plain values that it was made with."""
-        found: dict[str, Any] = json.loads(self._database.meta.get("info") or "{}")
+        try:
+            found: dict[str, Any] = dict(json.loads(self._database.meta.get("info") or "{}"))
+        except (TypeError, ValueError):
+            raise CollectionError(f"{self.path} is damaged: what it was made with is no JSON.") from None
         return found
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is known of its making: the version of hashlearn, the model's method and number of features."""
+        return {name: self._database.meta.get(name) for name in ("hashlearn", "method", "n_features")}
 
     # -- the model ----------------------------------------------------------------------------------------------------
 
@@ -168,9 +185,8 @@ class Collection:
         return self._model
 
     def has_model(self, model: Hasher) -> bool:
-        """Whether this is the model that the collection was made with, to the byte."""
-        key = content_key(np.frombuffer(_model_bytes(model), np.uint8))
-        return bool(self._database.meta.get("model_key") == key)
+        """Whether this is the model that the collection was made with: the same arrays, parameters and remarks."""
+        return bool(self._database.meta.get("model_key") == _model_key(_model_bytes(model)))
 
     def encode(self, vectors: ArrayLike) -> NDArray[np.uint8]:
         """Packed codes of vectors, by the collection's model."""
@@ -193,6 +209,7 @@ class Collection:
         *,
         sources: Sequence[str | None] | None = None,
         payloads: Sequence[Any] | None = None,
+        unless_there: bool = False,
     ) -> Ids:
         """Add items; returns their ids, which are new ones unless given. An id that was removed is not given again.
 
@@ -201,6 +218,8 @@ class Collection:
             ids: Whole numbers from 0 on, none of them there.
             sources: Where each item comes from, such as a path; None: nowhere.
             payloads: For each item a value that JSON can hold; None: nothing.
+            unless_there: Leave out items whose id, if ids are given, or else whose source is in the collection already,
+                also if another process has just added it.
         """
         array = check_codes(codes, self.n_bits)
         n = len(array)
@@ -208,21 +227,45 @@ class Collection:
         wanted = None if ids is None else checked_ids(ids, n)
 
         def write() -> _Change:
-            ((after,),) = self._database.execute("SELECT value FROM meta WHERE name = 'next_id'")
-            if wanted is None and after + n > np.iinfo(np.int64).max:
+            keep = self._new_ones(wanted, own) if unless_there else np.arange(n)
+            chosen = np.take(array, keep, axis=0)
+            after = self._next_id()
+            if wanted is not None:
+                given = wanted[keep]
+            elif after + len(keep) > np.iinfo(np.int64).max:
                 raise ValueError("there is no larger id left: give ids.")
-            given = np.arange(after, after + n, dtype=np.int64) if wanted is None else wanted
+            else:
+                given = np.arange(after, after + len(keep), dtype=np.int64)
             there = self.index.contains(given)
             if there.any():
                 raise ValueError(f"id {given[there].min()} is in the collection already.")
-            rows = zip(given.tolist(), _blobs(array), own, texts, strict=True)
+            rest = ((own[row], texts[row]) for row in keep.tolist())
+            rows = ((id, code, *both) for id, code, both in zip(given.tolist(), _blobs(chosen), rest, strict=True))
             self._database.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", rows)
-            if n:
+            if len(given):
                 after = max(after, int(given.max()) + 1)
                 self._database.execute("UPDATE meta SET value = ? WHERE name = 'next_id'", (after,))
-            return _Change(given[:0], array, given)
+            return _Change(given[:0], chosen, given)
 
         return self._change(write).ids
+
+    def _next_id(self) -> int:
+        found = self._database.execute("SELECT value FROM meta WHERE name = 'next_id'")
+        if len(found) != 1 or not isinstance(found[0][0], int):
+            raise CollectionError(f"{self.path} is damaged: it does not say which id is the next.")
+        return found[0][0]
+
+    def _new_ones(self, ids: Ids | None, sources: list[str | None]) -> NDArray[np.intp]:
+        """Which of the items are not there yet, by id or else by source, and not among those before them either."""
+        if ids is not None:
+            return np.flatnonzero(~self.index.contains(ids))
+        seen = set(self.ids_of([source for source in sources if source is not None]))
+        new = []
+        for row, source in enumerate(sources):
+            if source is None or source not in seen:
+                new.append(row)
+                seen.add(source)  # type: ignore[arg-type]
+        return np.array(new, dtype=np.intp)
 
     def remove(self, ids: ArrayLike) -> None:
         """Remove items. A ValueError, and nothing removed, if an id is not there or is given twice."""
@@ -300,21 +343,45 @@ class Collection:
         """All within a radius of each query: see :meth:`HammingIndex.within`."""
         return self.index.within(codes, radius, allow=allow)
 
-    def get(self, ids: ArrayLike) -> list[Item]:
-        """The items with these ids, in their order; a ValueError if one is not there."""
-        wanted = checked_ids(ids, distinct=False)
+    def get(self, ids: ArrayLike, *, skip_missing: bool = False) -> list[Item]:
+        """The items with these ids, in their order.
+
+        A ValueError if one is not there; with ``skip_missing`` it is left out, such as one that another process has
+        removed since a search found it.
+        """
+        wanted = checked_ids(ids, distinct=False).tolist()
         found: dict[int, Item] = {}
         with self._database.transaction(write=False):
-            for start in range(0, len(wanted), 500):
-                some = wanted[start : start + 500].tolist()
-                marks = ", ".join("?" * len(some))
-                sql = f"SELECT id, source, payload FROM items WHERE id IN ({marks})"
-                for id, source, payload in self._database.execute(sql, some):
-                    found[id] = Item(id, source, None if payload is None else json.loads(payload))
-        for id in wanted.tolist():
-            if id not in found:
-                raise ValueError(f"id {id} is not in the collection.")
-        return [found[id] for id in wanted.tolist()]
+            for id, source, payload in self._database.select_in(
+                "id, source, payload", "id", list(dict.fromkeys(wanted))
+            ):
+                found[id] = self._item(id, source, payload)
+        if not skip_missing:
+            for id in wanted:
+                if id not in found:
+                    raise ValueError(f"id {id} is not in the collection.")
+        return [found[id] for id in wanted if id in found]
+
+    def batches(self, size: int = 10_000) -> Iterator[tuple[NDArray[np.uint8], list[Item]]]:
+        """Codes and items, by id, as the file has them when it begins, whatever others change meanwhile."""
+        with self._database.transaction(write=False):
+            for rows in self._database.rows(size):
+                content = np.frombuffer(b"".join(row[1] for row in rows), np.uint8)
+                items = [self._item(id, source, payload) for id, _, source, payload in rows]
+                yield content.reshape(len(rows), -1), items
+
+    def _item(self, id: int, source: str | None, payload: str | None) -> Item:
+        try:
+            return Item(id, source, None if payload is None else json.loads(payload))
+        except (TypeError, ValueError, RecursionError):
+            raise CollectionError(f"{self.path} is damaged: the payload of item {id} is no JSON.") from None
+
+    def ids_of(self, sources: Sequence[str]) -> dict[str, list[int]]:
+        """The ids of the items with these sources, ascending; sources that are not there are left out."""
+        found: dict[str, list[int]] = {}
+        for source, id in self._database.select_in("source, id", "source", list(dict.fromkeys(sources))):
+            found.setdefault(source, []).append(id)
+        return {source: sorted(ids) for source, ids in found.items()}
 
     def sources(self) -> dict[str, list[int]]:
         """The ids of each source."""
@@ -341,8 +408,15 @@ class Collection:
 
     def _read_all(self, number: int) -> None:
         ids, codes = self._database.codes()
-        self.index.exchange(self.index.ids, codes, ids)
+        self._exchange(self.index.ids, codes, ids)
         self._seen = number
+
+    def _exchange(self, gone: Ids, codes: NDArray[np.uint8], ids: Ids) -> None:
+        """Take over what was read from the file."""
+        try:
+            self.index.exchange(gone, codes, ids)
+        except ValueError as error:
+            raise CollectionError(f"{self.path} is damaged: {error}") from None
 
     def _catch_up(self) -> None:
         """Take over what changed in the file, inside a transaction."""
@@ -357,7 +431,7 @@ class Collection:
         some = [self._database.codes(first, last) for first, last in ranges]
         gone = [known[np.searchsorted(known, first) : np.searchsorted(known, last, "right")] for first, last in ranges]
         ids, codes = (np.concatenate(parts) for parts in zip(*some, strict=True))
-        self.index.exchange(np.concatenate(gone), codes, ids)
+        self._exchange(np.concatenate(gone), codes, ids)
         self._seen = number
 
 
@@ -406,6 +480,13 @@ def _model_bytes(model: Hasher) -> bytes:
         path = Path(folder) / "model"
         model.save(path)
         return path.read_bytes()
+
+
+def _model_key(content: bytes) -> str:
+    """What a model is, but for the version of hashlearn that saved it."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["hashlearn"])
+    return content_key(json.dumps({**header, "hashlearn": None}, sort_keys=True))
 
 
 def _model_of(content: bytes, path: Path) -> Hasher:

@@ -12,6 +12,9 @@ from hashlearn.search.index import HammingIndex, Ids
 __all__ = ["near_duplicates"]
 
 _BLOCK = 10_000
+# Codes of the first block, which shows how much a code finds; later ones are such that a block finds about so much.
+_FIRST_BLOCK = 200
+_MOST_FOUND = 5_000_000
 # Links that are held before they are merged into groups.
 _MOST_LINKS = 20_000_000
 
@@ -27,7 +30,7 @@ def near_duplicates(index: HammingIndex, radius: int, *, show_progress: bool | N
         radius: The largest distance of a link; 0: equal codes.
         show_progress: A progress bar; None: on a terminal.
     """
-    ids, codes = index.ids, index.codes
+    ids, codes = index.snapshot()
     if radius < 0:
         raise ValueError(f"radius must be at least 0; got {radius}.")
     # Equal codes are linked without a search, so that a thousand of them do not make a million pairs.
@@ -58,8 +61,9 @@ def _linked(codes: NDArray[np.uint8], n_bits: int, radius: int, show_progress: b
     links: list[tuple[NDArray[np.intp], NDArray[np.intp]]] = []
     held = 0
     with progress_bar("searching", n, unit="codes", show=show_progress) as advance:
-        for start in range(0, n, _BLOCK):
-            some = codes[start : start + _BLOCK]
+        start, size = 0, _FIRST_BLOCK
+        while start < n:
+            some = codes[start : start + size]
             # The plan counts on all the searches that are still to come.
             engine = index.explain(radius=radius, n_queries=n).engine
             found = index.within(some, radius, engine="tables" if engine == "tables" else "scan")
@@ -69,6 +73,8 @@ def _linked(codes: NDArray[np.uint8], n_bits: int, radius: int, show_progress: b
             held += int(forward.sum())
             if held > _MOST_LINKS:
                 group, links, held = _merged(group, links), [], 0
+            start += len(some)
+            size = min(_BLOCK, max(1, _MOST_FOUND * len(some) // max(1, len(found.ids))))
             advance(len(some))
     return _merged(group, links)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from hashlearn.progress import progress_bar
 from hashlearn.search.collection import Collection
+from hashlearn.storage import content_key
 
 if TYPE_CHECKING:
     from hashlearn.features import ImageFeatures
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Filled", "add_images", "add_vectors", "collection_for", "features_of", "features_text", "root_of"]
 
 _BATCH = 10_000
+# Rows by which a file of vectors is known again.
+_COMPARED = 1_000
 
 
 @dataclass
@@ -52,7 +56,7 @@ def collection_for(
     *,
     source: str,
     folder: str | os.PathLike[str] | None = None,
-    n_features: int | None = None,
+    vectors: NDArray[Any] | None = None,
 ) -> Collection:
     """The collection at ``path``, to be filled: a new one, or one that was begun with the same model and input.
 
@@ -62,33 +66,40 @@ def collection_for(
         source: The input's name, of which the collection is made.
         folder: Where the pictures are, if it is made of pictures. Kept relative to the collection, so that both can be
             moved together.
-        n_features: How long the vectors are, if it is made of vectors.
+        vectors: The vectors, if it is made of vectors. Their rows are their ids; other items get ids behind them.
     """
     path = Path(path)
-    if n_features not in (None, model.n_features_in_):
-        raise ValueError(f"the model takes vectors of {model.n_features_in_} numbers; got {n_features}.")
-    if path.exists():
-        found = Collection.open(path)
-        try:
-            if not found.has_model(model):
-                raise ValueError(f"{path} was made with another model: choose another name.")
-            if found.info.get("input") != source:
-                raise ValueError(
-                    f"{path} was made of {found.info.get('input')}, not of {source}: hashlearn add adds to it."
-                )
-        except BaseException:
-            found.close()
-            raise
-        return found
-    features = features_of(model)
     info: dict[str, Any] = {"input": source}
-    if folder is not None:
-        if features is None:
-            raise ValueError(
-                "the model was learned from vectors, not from pictures: give vectors, or fit it on a folder."
-            )
-        info |= {"features": features.as_dict(), "root": _relative(folder, path.parent)}
-    return Collection.create(path, model=model, info=info)
+    if vectors is not None:
+        if vectors.shape[1] != model.n_features_in_:
+            raise ValueError(f"the model takes vectors of {model.n_features_in_} numbers; got {vectors.shape[1]}.")
+        some = vectors[np.linspace(0, len(vectors) - 1, min(len(vectors), _COMPARED)).astype(np.intp)]
+        info |= {"rows": len(vectors), "sample": content_key(np.ascontiguousarray(some))}
+    if not path.exists():
+        features = features_of(model)
+        if folder is not None:
+            if features is None:
+                raise ValueError(
+                    "the model was learned from vectors, not from pictures: give vectors, or fit it on a folder."
+                )
+            info |= {"features": features.as_dict(), "root": _relative(folder, Path(os.path.realpath(path)).parent)}
+        with suppress(FileExistsError):  # another process was sooner: go on with its
+            return Collection.create(path, model=model, info=info, first_id=0 if vectors is None else len(vectors))
+        if not path.exists():  # what is left of an earlier one is in the way
+            Collection.create(path, model=model, info=info)
+    found = Collection.open(path)
+    try:
+        if not found.has_model(model):
+            raise ValueError(f"{path} was made with another model: choose another name.")
+        known = found.info
+        if known.get("input") != source:
+            raise ValueError(f"{path} was made of {known.get('input')}, not of {source}: hashlearn add adds to it.")
+        if any(known.get(name) != info.get(name) for name in ("rows", "sample")):
+            raise ValueError(f"{source} is not what {path} was made of: make another, or add to it with hashlearn add.")
+    except BaseException:
+        found.close()
+        raise
+    return found
 
 
 def _relative(path: str | os.PathLike[str], start: str | os.PathLike[str]) -> str:
@@ -100,7 +111,7 @@ def _relative(path: str | os.PathLike[str], start: str | os.PathLike[str]) -> st
 
 def root_of(collection: Collection) -> Path:
     """The folder that the sources of a collection of pictures are relative to."""
-    return collection.path.parent / str(collection.info.get("root", "."))
+    return collection.file.parent / str(collection.info.get("root", "."))
 
 
 def image_features(collection: Collection) -> ImageFeatures:
@@ -136,19 +147,22 @@ def add_images(
 
     features = image_features(collection)
     name = _namer(folder, root_of(collection))
-    known, filled = set(collection.sources()), Filled()
-    new = [path for path in dict.fromkeys(paths) if name(path) not in known]
-    filled.there = len(set(paths)) - len(new)
-    with progress_bar("indexing", len(new), unit="pictures", show=show_progress) as advance:
+    named = {name(path): path for path in paths}  # one picture, however its path is written
+    known, filled = collection.ids_of(list(named)), Filled()
+    names = {path: own for own, path in named.items() if own not in known}
+    filled.there = len(named) - len(names)
+    with progress_bar("indexing", len(names), unit="pictures", show=show_progress) as advance:
 
         def unreadable(path: str, reason: str) -> None:
             filled.unreadable.append((path, reason))
             advance(1)
 
-        for names, vectors in image_vectors(folder, new, features, batch=batch, on_error=unreadable):
-            collection.add(collection.encode(vectors), sources=[name(path) for path in names])
-            filled.added += len(names)
-            advance(len(names))
+        for read, vectors in image_vectors(folder, list(names), features, batch=batch, on_error=unreadable):
+            codes = collection.encode(vectors)
+            added = collection.add(codes, sources=[names[path] for path in read], unless_there=True)
+            filled.added += len(added)
+            filled.there += len(read) - len(added)  # by another process meanwhile
+            advance(len(read))
     return filled
 
 
@@ -196,7 +210,8 @@ def add_vectors(
                 block = vectors[part] if len(rows) == part.stop - part.start else vectors[rows]
                 chosen = rows if by_row else None if ids is None else np.asarray(ids)[rows]
                 texts = None if payloads is None else [payloads[row] for row in rows.tolist()]
-                collection.add(collection.encode(block), ids=chosen, payloads=texts)
-                filled.added += len(rows)
+                added = collection.add(collection.encode(block), ids=chosen, payloads=texts, unless_there=by_row)
+                filled.added += len(added)
+                filled.there += len(rows) - len(added)
             advance(size)
     return filled

@@ -118,8 +118,10 @@ class HammingIndex:
     def __init__(self, n_bits: int) -> None:
         self.n_bits = operator.index(n_bits)
         self._width = scan_width(n_bytes(self.n_bits))
-        self._changing = Lock()
+        self._changing, self._making = Lock(), Lock()
         self._estimate: Estimate | None = None
+        # Codes that were changed or removed since the estimate was made.
+        self._changed = 0
         self._set(_State(np.empty((0, self._width), np.uint8), np.empty(0, np.int64)))
 
     def _set(self, state: _State, room: _State | None = None) -> None:
@@ -144,16 +146,19 @@ class HammingIndex:
     @property
     def ids(self) -> Ids:
         """All ids, ascending; not to be changed."""
-        ids = self._state.ids[:]
-        ids.flags.writeable = False
-        return ids
+        return self.snapshot()[0]
 
     @property
     def codes(self) -> Codes:
         """All packed codes, by id; not to be changed."""
-        codes = self._state.codes[:, : n_bytes(self.n_bits)]
-        codes.flags.writeable = False
-        return codes
+        return self.snapshot()[1]
+
+    def snapshot(self) -> tuple[Ids, Codes]:
+        """All ids, ascending, and their packed codes, of one moment; not to be changed."""
+        state = self._state
+        ids, codes = state.ids[:], state.codes[:, : n_bytes(self.n_bits)]
+        ids.flags.writeable = codes.flags.writeable = False
+        return ids, codes
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
@@ -216,6 +221,7 @@ class HammingIndex:
             rows = _rows_of(state, checked_ids(ids, len(new)))
             changed = np.array(state.codes)
             changed[rows] = new
+            self._changed += len(rows)
             self._set(_State(changed, state.ids))
 
     def exchange(self, gone: ArrayLike, codes: ArrayLike, ids: ArrayLike) -> None:
@@ -233,6 +239,7 @@ class HammingIndex:
                 keep[_rows_of(state, out)] = False
                 state = _part(state, np.flatnonzero(keep))
             self._insert(state, new, given)
+            self._changed += len(out)
 
     def reconstruct(self, ids: ArrayLike) -> Codes:
         """The packed codes (n, bytes) of ``ids`` (n,); an id may stand there twice."""
@@ -282,11 +289,11 @@ class HammingIndex:
         if engine == "tables" and allow is not None:
             raise ValueError("tables know no allow-list: leave engine out, or say 'scan'.")
         state = _allowed(self._state, allow)
+        if not len(state.ids) or not len(queries):
+            return Matches(np.zeros(len(queries) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
         tables = None
         if engine == "tables" or (engine is None and allow is None):
             tables = self._tables_for(state, radius, len(queries), forced=engine is not None)
-        if not len(state.ids) or not len(queries):
-            return Matches(np.zeros(len(queries) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
         find = rows_within(queries, state.codes, radius) if tables is None else tables.within(queries, radius)
         offsets, distances, rows = find
         return Matches(offsets, distances, state.ids[rows])
@@ -303,11 +310,16 @@ class HammingIndex:
             if plan.engine != "tables" and not forced:
                 return None
             shape = plan.tables or self._fresh_estimate().cheapest(radius, n)
-            if shape is None:
-                raise ValueError(f"radius {radius} would take too many lookups in tables: leave engine out.")
-            if self._tables is None or self._tables.shape != shape:
-                self._tables = Tables(state.codes, shape)
-            return self._tables
+        if shape is None:
+            raise ValueError(f"radius {radius} would take too many lookups in tables: leave engine out.")
+        with self._making:  # not with the other lock, for searches and changes to go on
+            tables = self._tables
+            if state is not self._state or tables is None or tables.shape != shape:
+                tables = Tables(state.codes, shape)
+                with self._changing:
+                    if state is self._state:
+                        self._tables = tables
+        return tables
 
     # -- plans --------------------------------------------------------------------------------------------------------
 
@@ -358,8 +370,8 @@ class HammingIndex:
     def _fresh_estimate(self) -> Estimate:
         """An estimate from these codes, or from nearly as many: one code more does not change what codes are like."""
         n = len(self)
-        if self._estimate is None or not 0.8 <= self._estimate.n_codes / n <= 1.25:
-            self._estimate = Estimate(self._state.codes, self.n_bits)
+        if self._estimate is None or self._changed > 0.2 * n or not 0.8 <= self._estimate.n_codes / n <= 1.25:
+            self._estimate, self._changed = Estimate(self._state.codes, self.n_bits), 0
         return self._estimate
 
     # -- files --------------------------------------------------------------------------------------------------------
