@@ -1,4 +1,4 @@
-"""The command line as a person or a script uses it: real processes, real files."""
+"""The command line as a person or a script uses it, on real files; in processes of its own where that matters."""
 
 import json
 import re
@@ -11,10 +11,13 @@ import pytest
 from sklearn.datasets import load_digits
 
 import hashlearn
+from command_line import run_here
 from hashlearn.vectors import read_vectors, write_vectors
 
+run = run_here
 
-def run(*arguments, **environment):
+
+def run_apart(*arguments, **environment):
     import os
 
     return subprocess.run(
@@ -119,7 +122,7 @@ def test_a_huge_radius_is_the_whole_and_a_poor_terminal_is_enough(model, tmp_pat
     done = run("evaluate", model, "-d", "digits", "-r", "99999999999999999999", "--json", HASHLEARN_CACHE=str(tmp_path))
     assert json.loads(done.stdout)["precision_at_radius"]["99999999999999999999"] == pytest.approx(10 / 1500)
     for command in (["methods"], ["data", "list"], ["evaluate", model, "-d", "digits"]):
-        assert run(*command, PYTHONIOENCODING="ascii", HASHLEARN_CACHE=str(tmp_path)).returncode == 0
+        assert run_apart(*command, PYTHONIOENCODING="ascii", HASHLEARN_CACHE=str(tmp_path)).returncode == 0
 
 
 def test_a_model_file_says_its_split():

@@ -1,7 +1,5 @@
 """From a folder of pictures or a file of vectors to answers, as a person types it."""
 
-import contextlib
-import io
 import json
 import os
 import re
@@ -9,41 +7,22 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import hashlearn
+from command_line import run_here
 from hashlearn.search import Collection
 from hashlearn.vectors import write_vectors
 
 
 def run(*arguments, cwd=None, code=0):
-    """The command line in this process: a hundred processes would take minutes to import NumPy."""
-    from hashlearn.cli import main
-
-    out, talk = io.StringIO(), io.StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(talk),
-        warnings.catch_warnings(),
-    ):
-        patch.setattr(sys, "argv", ["hashlearn", *map(str, arguments)])
-        patch.setenv("COLUMNS", "200")
-        if cwd is not None:
-            patch.chdir(cwd)
-        try:
-            main()
-            exit_code = 0
-        except SystemExit as end:
-            exit_code = end.code or 0
-    assert exit_code == code, (out.getvalue(), talk.getvalue())
-    return SimpleNamespace(stdout=out.getvalue(), stderr=talk.getvalue())
+    done = run_here(*arguments, cwd=cwd)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return done
 
 
 def picture(seed, size=40):

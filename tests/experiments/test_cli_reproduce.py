@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from command_line import run_here
+
 
 def run(*arguments, **options):
     return subprocess.run(
@@ -24,7 +26,7 @@ def test_quick_runs_every_experiment_on_digits(tmp_path):
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "results-quick"
     names = {path.name for path in folder.iterdir()}
-    listed = {entry["experiment"]: entry for entry in json.loads(run("--list", "--json").stdout)}
+    listed = {entry["experiment"]: entry for entry in json.loads(run_here("reproduce", "--list", "--json").stdout)}
     assert names == set(listed)
     for name, entry in listed.items():
         kept = [json.loads(path.read_text()) for path in (folder / name).glob("*.json")]
@@ -38,7 +40,7 @@ def test_quick_runs_every_experiment_on_digits(tmp_path):
 
 
 def test_list():
-    done = run("--list", "table-dh", "--bits", "16,32", "--seeds", 2)
+    done = run_here("reproduce", "--list", "table-dh", "--bits", "16,32", "--seeds", 2)
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert lines[0].startswith("table-dh: CIFAR-10, 512-D GIST")
@@ -53,8 +55,19 @@ def test_narrowed_as_json(tmp_path):
     assert answer["map"]["fig-mnist"] == answer["map"]["ablation"]
     assert list(answer["map"]["fig-mnist"]["ITQ"]) == ["8"]
     assert json.loads(run(*arguments, "--out", tmp_path).stdout)["found"] == 2
-    more = run(
-        "fig-mnist", "--list", "--json", "--bits", "8", "--bits", "16,24", "--methods", "itq", "--methods", "lsh"
+    more = run_here(
+        "reproduce",
+        "fig-mnist",
+        "--list",
+        "--json",
+        "--bits",
+        "8",
+        "--bits",
+        "16,24",
+        "--methods",
+        "itq",
+        "--methods",
+        "lsh",
     )
     (listed,) = json.loads(more.stdout)
     assert (listed["bits"], listed["methods"]) == ([8, 16], ["lsh", "itq"])
@@ -90,7 +103,7 @@ def test_what_is_left_out_and_what_stands_in_is_told(tmp_path):
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments, words, tmp_path):
-    done = run(*arguments, cwd=tmp_path)
+    done = run_here("reproduce", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"hashlearn: error: {words}")
@@ -98,8 +111,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, words, tmp_path):
 
 
 def report(*arguments, cwd):
-    command = [sys.executable, "-m", "hashlearn.cli", "report", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+    return run_here("report", *arguments, cwd=cwd)
 
 
 def test_from_runs_to_a_page(tmp_path):
