@@ -26,6 +26,7 @@ PAGES = (
     "README.md",
     "docs/unsupervised.md",
     "docs/supervised.md",
+    "docs/search.md",
     *(
         f"docs/methods/{name}.md"
         for name in ("udh-dnn", "sdh-dnn", *(name for names in MEASURED.values() for name in names))
@@ -341,6 +342,24 @@ def key_table(columns: dict[tuple[str, str], str], methods: Iterable[str]) -> st
     return table([f"mAP, {KEY_BITS} bits", *columns.values()], lines)
 
 
+def search_nearest() -> str:
+    """HammingIndex beside other exact searches of the same codes."""
+    rows = json.loads((RESULTS / "search.json").read_text())["nearest"]
+    ways = list(dict.fromkeys(way for row in rows for way in row["milliseconds_a_query"]))
+    head = ["bits", "queries", "k", *("HammingIndex" if way == "ours" else way for way in ways), "to the fastest FAISS"]
+    lines = [
+        [
+            str(row["n_bits"]),
+            str(row["n_queries"]),
+            f"{row['k']:,}",
+            *(f"{row['milliseconds_a_query'][way]:.2f}" if way in row["milliseconds_a_query"] else "" for way in ways),
+            f"{row['ours_to_fastest_faiss']:.2f}",
+        ]
+        for row in rows
+    ]
+    return table(head, lines)
+
+
 def _keys(*names: str, lengths: Iterable[int] = LENGTHS) -> list[tuple[str, int]]:
     return [(name, n_bits) for name in names for n_bits in lengths]
 
@@ -368,6 +387,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "supervised-seen": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_seen"), spread=True),
     "supervised-new": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_new"), spread=True),
     "ba-study": ba_study,
+    "search-nearest": search_nearest,
     "udh-dnn-map": lambda: quality(BY_NEIGHBOURS, _ALL, _keys("map"), spread=True),
     "udh-dnn-precision": lambda: quality(BY_NEIGHBOURS, _IMAGES, _keys(*_NEAR, lengths=(16, 32, 64)), spread=False),
     "udh-dnn-precision-dh": lambda: quality(

@@ -30,6 +30,8 @@ HEAP_MOST = 100
 _COUNTING_BYTES = 1 << 26
 # Less work than this (codes compared) is not worth another thread.
 _SHARED_WORK = 1 << 21
+# FAISS goes through the codes block by block for all queries of a call, which pays from a few queries on.
+_LEAST_SLICE = 4
 
 
 def scan_width(n_bytes: int) -> int:
@@ -146,7 +148,9 @@ def gathered(parts: list[tuple[Any, Any, Any]]) -> tuple[Rows, Distances, Rows]:
 def share(work: Callable[[slice], None], n_queries: int, n_codes: int, most: int) -> None:
     """Call ``work`` with slices of at most ``most`` queries, on as many threads as the work is worth."""
     n_threads = min(cores(), n_queries, 1 + n_queries * n_codes // _SHARED_WORK)
-    size = max(1, min(most, -(-n_queries // n_threads))) if n_queries else 1
+    # Several slices a thread, for one that is held up to do fewer of them.
+    share = -(-n_queries // n_threads) if n_threads < 2 else max(_LEAST_SLICE, -(-n_queries // (4 * n_threads)))
+    size = max(1, min(most, share))
     slices = [slice(start, min(start + size, n_queries)) for start in range(0, n_queries, size)]
     if n_threads < 2:
         for part in slices:
