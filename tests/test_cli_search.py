@@ -148,7 +148,7 @@ def test_search_with_a_picture(made):
 
 def test_search_like_an_item(made):
     with Collection.open(made / "photos.hl", readonly=True) as collection:
-        (id,) = collection.sources()["a/twin one.png"]
+        (id,) = collection.ids_of()["a/twin one.png"]
     answer = json.loads(run("search", made / "photos.hl", "--id", id, "-k", 2, "--json").stdout)
     assert {match["source"] for match in answer[0]["matches"]} == {"a/twin one.png", "b/twin two.png"}
 
@@ -185,7 +185,7 @@ def test_add_and_remove_pictures(own):
     answer = json.loads(run("add", "photos.hl", *arguments, "--json", cwd=own).stdout)
     assert (answer["added"], answer["there_already"], answer["items"]) == (3, 1, 46)
     with Collection.open(own / "photos.hl", readonly=True) as collection:
-        assert {"../more/50.png", "../more/51.png", "a/52.png"} <= set(collection.sources())
+        assert {"../more/50.png", "../more/51.png", "a/52.png"} <= set(collection.ids_of())
     found = json.loads(run("search", "photos.hl", "more/50.png", "-k", 1, "--json", cwd=own).stdout)
     assert found[0]["matches"][0]["source"] == "../more/50.png"
     done = run("remove", "photos.hl", "../more/50.png", "a/52.png", 0, cwd=own)
@@ -335,7 +335,7 @@ def test_two_who_index_the_same_folder_at_once(own):
     answers = [json.loads(one.communicate(timeout=120)[0]) for one in both]
     assert sum(answer["added"] for answer in answers) == 43
     with Collection.open(own / "photos.hl") as collection:
-        assert len(collection.sources()) == len(collection) == 43
+        assert len(collection.ids_of()) == len(collection) == 43
 
 
 def test_one_picture_under_several_spellings(own):

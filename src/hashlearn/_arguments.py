@@ -6,11 +6,12 @@ As light to import as the command line itself.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from hashlearn._printing import say
 
 if TYPE_CHECKING:
     from hashlearn.datasets import Dataset
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from hashlearn.hashers import Hasher
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text.")]
+Key = Annotated[
+    str | None, typer.Option(help="Which array of an .npz, data set of an .hdf5 or column of a .parquet file.")
+]
 # Parameters of every method that have an option of their own: --bits and --seed.
 OWN_OPTIONS = ("n_bits", "random_state")
 # Enough for any method; more take longer to describe than to learn from.
@@ -34,7 +38,7 @@ def is_folder(input: str) -> bool:
     """Whether a folder is meant. A data set's name means the data set, and if there is such a folder too it says so."""
     there = Path(input).is_dir()
     if there and is_dataset(input):
-        print(f"hashlearn: note: {input} is the data set; ./{input} would be the folder.", file=sys.stderr)
+        say(f"hashlearn: note: {input} is the data set; ./{input} would be the folder.")
         return False
     return there
 
@@ -113,7 +117,7 @@ def picture_vectors(folder: str, sample: int | None, side: int | None, seed: int
             advance(len(names))
     if unreadable:
         words = f"{len(unreadable):,} of {len(paths):,} pictures can't be read and were left out, {unreadable[0]} first"
-        print(f"hashlearn: note: {words}.", file=sys.stderr)
+        say(f"hashlearn: note: {words}.")
     X = np.concatenate(found)
     if len(X) < 2:
         raise ValueError(f"{folder} must hold at least 2 pictures that can be read; found {len(X)}.")

@@ -6,7 +6,6 @@ Only what is light is imported at the top, so that ``--help`` answers at once.
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 import time
@@ -19,6 +18,7 @@ import typer
 from hashlearn import cli_experiments, cli_search
 from hashlearn._arguments import (
     AsJson,
+    Key,
     check_out,
     choose_setting,
     is_dataset,
@@ -32,6 +32,7 @@ from hashlearn._arguments import (
     sample_rows,
     trained_on_text,
 )
+from hashlearn._printing import say, show
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -65,9 +66,6 @@ Source = Annotated[
     Path | None,
     typer.Option(help="Where the data set's files are, if they are not to be fetched: a file or folder."),
 ]
-Key = Annotated[
-    str | None, typer.Option(help="Which array of an .npz, data set of an .hdf5 or column of a .parquet file.")
-]
 Split = Annotated[
     int | None, typer.Option(help="Which random split of cifar10-dh: the seed of the repetition, 0 unless given.")
 ]
@@ -93,14 +91,6 @@ def main() -> None:
             raise
         say("hashlearn: interrupted")
         sys.exit(130)
-
-
-def say(words: str) -> None:
-    print(words, file=sys.stderr)
-
-
-def show(result: Any, as_json: bool, text: str) -> None:
-    print(json.dumps(result, indent=2) if as_json else text)
 
 
 def in_words(value: Any) -> str:

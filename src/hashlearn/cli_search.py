@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +12,7 @@ import typer
 
 from hashlearn._arguments import (
     AsJson,
+    Key,
     check_out,
     is_dataset,
     is_folder,
@@ -22,19 +21,24 @@ from hashlearn._arguments import (
     read_input_file,
     refuse_options,
 )
+from hashlearn._printing import count, say, show
+from hashlearn._search_shown import (
+    NOWHERE,
+    collection_info,
+    duplicate_rows,
+    matches_of,
+    model_info,
+    print_matches,
+    search_rows,
+    tell_filled,
+    write_page,
+)
 
 if TYPE_CHECKING:
-    from hashlearn.search import Collection, Item
-    from hashlearn.search.contact_sheet import Row
-    from hashlearn.search.filling import Filled
+    from hashlearn.search import Collection
 
 CollectionFile = Annotated[Path, typer.Argument(metavar="COLLECTION", help="A collection (hashlearn index).")]
-Key = Annotated[
-    str | None, typer.Option(help="Which array of an .npz, data set of an .hdf5 or column of a .parquet file.")
-]
 Html = Annotated[Path | None, typer.Option(help="Also write a page with the pictures to this file.")]
-_SHOWN_UNREADABLE = 20
-_SHOWN_SOURCE = "–"
 
 
 def index(
@@ -65,12 +69,12 @@ def index(
         paths = find_images(input)
         with collection_for(out, hasher, source=Path(input).resolve().name, folder=input) as collection:
             filled = add_images(collection, input, paths)
-            _tell_filled(collection, filled, as_json)
+            tell_filled(collection, filled, as_json)
     else:
         vectors, name = _vectors(input, key, "database")
         with collection_for(out, hasher, source=name, vectors=vectors) as collection:
             filled = add_vectors(collection, vectors, by_row=True)
-            _tell_filled(collection, filled, as_json)
+            tell_filled(collection, filled, as_json)
 
 
 def add(
@@ -104,7 +108,7 @@ def add(
             refuse_options(f"{collection} is made of pictures", key=key, ids=ids, payloads=payloads)
             folder, paths = _pictures(inputs)
             filled = add_images(opened, folder, paths)
-        _tell_filled(opened, filled, as_json)
+        tell_filled(opened, filled, as_json)
 
 
 def remove(
@@ -130,7 +134,7 @@ def remove(
                 raise ValueError(f"{word!r} is neither an id nor the path of an item of {collection}.")
         opened.remove(list(ids))
         result = {"collection": str(collection), "removed": list(ids), "items": len(opened)}
-        _show(result, as_json, f"{_count(len(ids), 'item')} removed; {len(opened):,} left in {collection}")
+        show(result, as_json, f"{count(len(ids), 'item')} removed; {len(opened):,} left in {collection}")
 
 
 def info(
@@ -141,13 +145,13 @@ def info(
 
     Example: hashlearn info photos.hl
     """
-    known = _collection_info(file) if is_sqlite(file) else _model_info(file)
+    known = collection_info(file) if is_sqlite(file) else model_info(file)
     lines = [
         f"{name.replace('_', ' ')}: {value:,}" if isinstance(value, int) else f"{name.replace('_', ' ')}: {value}"
         for name, value in known.items()
         if value is not None
     ]
-    _show(known, as_json, "\n".join(lines))
+    show(known, as_json, "\n".join(lines))
 
 
 def search(
@@ -176,6 +180,8 @@ def search(
         raise ValueError("-k and --radius do not go together: choose one.")
     if (query is None) == (id is None):
         raise ValueError("a QUERY or --id is needed, one of them.")
+    if html is not None:
+        check_out(html)
     with Collection.open(collection, readonly=True) as opened:
         codes, names, picture = _query_codes(opened, query, id, key)
         if radius is None:
@@ -186,18 +192,20 @@ def search(
         found = {id: None for _, ids in pairs for id in ids.tolist()}
         # Not those that another process has removed meanwhile.
         items = {item.id: item for item in opened.get(list(found), skip_missing=True)}
-        results = [{"query": name, "matches": _matches(items, *pair)} for name, pair in zip(names, pairs, strict=True)]
+        results = [
+            {"query": name, "matches": matches_of(items, *pair)} for name, pair in zip(names, pairs, strict=True)
+        ]
         if html is not None:
             wanted = f"{10 if k is None else k} nearest" if radius is None else f"all within {radius}"
             note = f"{wanted}, of {len(opened):,} items of {opened.n_bits} bits"
-            _write_page(html, f"Search of {collection.name}", note, _search_rows(opened, results, picture))
+            write_page(html, f"Search of {collection.name}", note, search_rows(opened, results, picture))
     if as_json:
         print(json.dumps(results, indent=2))
     else:
         for result in results:
-            _print_matches(result, alone=len(results) == 1)
+            print_matches(result, alone=len(results) == 1)
     if html is not None:
-        _say(f"hashlearn: {html} shows them")
+        say(f"hashlearn: {html} shows them")
 
 
 def duplicates(
@@ -214,24 +222,26 @@ def duplicates(
     """
     from hashlearn.search import Collection, near_duplicates
 
+    if html is not None:
+        check_out(html)
     with Collection.open(collection, readonly=True) as opened:
         groups = [opened.get(ids, skip_missing=True) for ids in near_duplicates(opened.index, radius)]
         if html is not None:
-            _write_page(
+            write_page(
                 html,
                 f"Near-duplicates in {collection.name}",
-                f"{_count(len(groups), 'group')} of items linked by distances of at most {radius}",
-                _duplicate_rows(opened, groups),
+                f"{count(len(groups), 'group')} of items linked by distances of at most {radius}",
+                duplicate_rows(opened, groups),
             )
     if as_json:
         found = [[{"id": item.id, "source": item.source} for item in group] for group in groups]
         print(json.dumps(found, indent=2))
     else:
         for number, group in enumerate(groups, 1):
-            print(f"group {number}: {_count(len(group), 'item')}")
+            print(f"group {number}: {count(len(group), 'item')}")
             for item in group:
-                print(f"  {item.id}\t{item.source or _SHOWN_SOURCE}")
-        _say(f"hashlearn: {_count(len(groups), 'group')}, {_count(sum(map(len, groups)), 'item')} in them")
+                print(f"  {item.id}\t{item.source or NOWHERE}")
+        say(f"hashlearn: {count(len(groups), 'group')}, {count(sum(map(len, groups)), 'item')} in them")
 
 
 def export(
@@ -269,9 +279,9 @@ def export(
             raise ValueError(f"{input} is no collection; of a model there is --to onnx.")
         with Collection.open(input, readonly=True) as opened:
             files = export_pgvector(opened, out, table=table) if to == "pgvector" else EXPORTS[to](opened, out)
-            what = f"{_count(len(opened), 'item')} of {opened.n_bits} bits"
+            what = f"{count(len(opened), 'item')} of {opened.n_bits} bits"
     result = {"input": str(input), "to": to, "files": [str(file) for file in files]}
-    _show(result, as_json, f"{what}: {', '.join(map(str, files))}")
+    show(result, as_json, f"{what}: {', '.join(map(str, files))}")
 
 
 # -- inputs -----------------------------------------------------------------------------------------------------------
@@ -345,128 +355,6 @@ def _query_codes(
     return opened.encode(vectors), list(range(len(vectors))), None
 
 
-# -- answers ----------------------------------------------------------------------------------------------------------
-
-
-def _matches(items: dict[int, Item], distances: Any, ids: Any) -> list[dict[str, Any]]:
-    return [
-        {"id": id, "distance": distance, "source": items[id].source, "payload": items[id].payload}
-        for id, distance in zip(ids.tolist(), distances.tolist(), strict=True)
-        if id in items
-    ]
-
-
-def _print_matches(result: dict[str, Any], *, alone: bool) -> None:
-    if not alone:
-        found = ", ".join(f"{match['source'] or match['id']} ({match['distance']})" for match in result["matches"])
-        print(f"{result['query']}: {found or 'nothing'}")
-        return
-    if not result["matches"]:
-        _say("hashlearn: nothing was found")
-    for match in result["matches"]:
-        extra = "" if match["payload"] is None else "\t" + json.dumps(match["payload"], ensure_ascii=False)
-        print(f"{match['distance']}\t{match['id']}\t{match['source'] or _SHOWN_SOURCE}{extra}")
-
-
-def _search_rows(opened: Collection, results: list[dict[str, Any]], picture: Path | None) -> Iterator[Row]:
-    from hashlearn.search.contact_sheet import Picture, Row
-    from hashlearn.search.filling import root_of
-
-    root = root_of(opened)
-    for result in results:
-        pictures = [] if picture is None else [Picture(picture, "query", query=True)]
-        for match in result["matches"]:
-            path = None if match["source"] is None else root / match["source"]
-            pictures.append(Picture(path, f"{match['distance']}: {match['source'] or 'id ' + str(match['id'])}"))
-        yield Row(str(result["query"]), pictures)
-
-
-def _duplicate_rows(opened: Collection, groups: Any) -> Iterator[Row]:
-    from hashlearn.search.contact_sheet import Picture, Row
-    from hashlearn.search.filling import root_of
-
-    root = root_of(opened)
-    for number, group in enumerate(groups, 1):
-        pictures = [
-            Picture(None if item.source is None else root / item.source, item.source or f"id {item.id}")
-            for item in group
-        ]
-        yield Row(f"Group {number}: {_count(len(group), 'item')}", pictures)
-
-
-def _write_page(path: Path, title: str, note: str, rows: Iterator[Row]) -> None:
-    check_out(path)
-    from hashlearn.search.contact_sheet import contact_sheet
-    from hashlearn.storage import atomic_path
-
-    with atomic_path(path) as temporary:
-        temporary.write_text(contact_sheet(title, note, rows), encoding="utf-8")
-
-
-def _tell_filled(opened: Collection, filled: Filled, as_json: bool) -> None:
-    for path, reason in filled.unreadable[:_SHOWN_UNREADABLE]:
-        _say(f"hashlearn: skipped: {path}: {reason}")
-    more = len(filled.unreadable) - _SHOWN_UNREADABLE
-    if more > 0:
-        _say(f"hashlearn: skipped: {more:,} more (--json lists them all)")
-    result = {
-        "collection": str(opened.path),
-        "items": len(opened),
-        "added": filled.added,
-        "there_already": filled.there,
-        "unreadable": [{"path": path, "reason": reason} for path, reason in filled.unreadable],
-    }
-    words = [f"{_count(filled.added, 'item')} added"]
-    if filled.there:
-        words.append(f"{filled.there:,} there already")
-    if filled.unreadable:
-        words.append(f"{len(filled.unreadable):,} unreadable")
-    _show(result, as_json, f"{', '.join(words)}; {len(opened):,} in {opened.path}")
-    if filled.unreadable and not filled.added and not filled.there:
-        raise typer.Exit(1)
-
-
-def _collection_info(path: Path) -> dict[str, Any]:
-    from hashlearn.features import ImageFeatures
-    from hashlearn.search import Collection
-    from hashlearn.search.filling import root_of
-
-    with closing(Collection.open(path, readonly=True)) as opened:
-        about, own = opened.about, opened.info
-        features = own.get("features")
-        return {
-            "file": str(path),
-            "kind": "collection",
-            "items": len(opened),
-            "n_bits": opened.n_bits,
-            "bytes": path.stat().st_size,
-            "method": about["method"],
-            "n_features": about["n_features"],
-            "features": None if features is None else ImageFeatures.from_dict(features).name,
-            "made_of": own.get("input"),
-            "pictures_in": None if features is None else str(root_of(opened)),
-            "hashlearn": about["hashlearn"],
-        }
-
-
-def _model_info(path: Path) -> dict[str, Any]:
-    import hashlearn
-    from hashlearn.search.filling import features_of
-
-    hasher = hashlearn.load(path)
-    features = features_of(hasher)
-    return {
-        "file": str(path),
-        "kind": "model",
-        "method": hasher.name,
-        "n_bits": hasher.n_bits_,
-        "n_features": int(hasher.n_features_in_),
-        "features": None if features is None else features.name,
-        "trained_on": hasher.info_.get("trained on"),
-        "bytes": path.stat().st_size,
-    }
-
-
 def _export_onnx(input: Path, out: Path) -> list[Path]:
     import hashlearn
     from hashlearn.interchange import export_onnx
@@ -481,15 +369,3 @@ def _export_onnx(input: Path, out: Path) -> list[Path]:
         hasher = hashlearn.load(input)
     export_onnx(hasher, out)
     return [out]
-
-
-def _count(n: int, word: str) -> str:
-    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
-
-
-def _show(result: Any, as_json: bool, text: str) -> None:
-    print(json.dumps(result, indent=2) if as_json else text)
-
-
-def _say(words: str) -> None:
-    print(words, file=sys.stderr)

@@ -22,6 +22,7 @@ __all__ = [
     "check_target",
     "content_key",
     "is_sealed",
+    "is_unicode",
     "seal",
     "sha256_file",
     "user_path",
@@ -39,6 +40,15 @@ def user_path(text: str | os.PathLike[str], what: str) -> Path:
         return Path(text).expanduser()
     except RuntimeError as error:
         raise ValueError(f"{what} names {text}, whose home folder is not known ({error})") from None
+
+
+def is_unicode(text: str) -> bool:
+    """Not so a file name whose bytes are no UTF-8: Python writes them as characters that no file or screen takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def cache_dir() -> Path:

@@ -1,5 +1,6 @@
 """Collections: what is kept, transactions that are really killed, readers beside a writer, files that do not fit."""
 
+import contextlib
 import json
 import os
 import random
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from hashlearn import ITQ, LSH
-from hashlearn.codes import n_bytes, pack
+from hashlearn.codes import pack
 from hashlearn.errors import CollectionBusyError, CollectionError
 from hashlearn.search import Collection, Item, _database
 
@@ -40,6 +41,12 @@ def collection(path):
 @pytest.fixture(scope="module")
 def model():
     return ITQ(n_bits=12, random_state=0).fit(np.random.default_rng(0).normal(size=(200, 20)))
+
+
+def altered(path, sql, values=()):
+    """Change the file behind the library's back."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(sql, values)
 
 
 def content(collection):
@@ -69,7 +76,7 @@ def test_items_are_there_when_it_is_opened_again(n_bits, path):
         assert again.get([3, 100, 3]) == [Item(3, "a/3.png", 3), Item(100, None, None), Item(3, "a/3.png", 3)]
         assert again.search(codes[:1], 1).distances[0, 0] == 0
         assert 0 in again.within(codes[:1], 0)[0][1]
-        assert list(again.sources().items())[:2] == [("a/0.png", [0]), ("a/1.png", [1])]
+        assert list(again.ids_of().items())[:2] == [("a/0.png", [0]), ("a/1.png", [1])]
         assert 7000 in again
         assert 7001 not in again
 
@@ -493,9 +500,7 @@ def test_a_model_that_does_not_fit_is_refused(path, model):
         ((path.parent / "model").read_bytes(), "codes have 12 bits, its model's 16"),
         (b"nonsense", "a model that can't be used"),
     ):
-        with sqlite3.connect(path) as connection:
-            connection.execute("UPDATE meta SET value = ? WHERE name = 'model'", (content,))
-        connection.close()
+        altered(path, "UPDATE meta SET value = ? WHERE name = 'model'", (content,))
         with Collection.open(path) as collection, pytest.raises(CollectionError, match=words):
             collection.encode(np.zeros((1, 20)))
 
@@ -519,16 +524,12 @@ def test_a_collection_takes_a_model_or_a_number_of_bits(path, model):
 
 
 def foreign(path):
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, code BLOB)")
-    connection.close()
+    altered(path, "CREATE TABLE items (id INTEGER PRIMARY KEY, code BLOB)")
 
 
 def newer(path):
     Collection.create(path, n_bits=8).close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 7")
-    connection.close()
+    altered(path, "PRAGMA user_version = 7")
 
 
 def damaged(path):
@@ -551,9 +552,7 @@ def cut(part):
 def without(sql):
     def make(path):
         Collection.create(path, n_bits=8).close()
-        with sqlite3.connect(path) as connection:
-            connection.execute(sql)
-        connection.close()
+        altered(path, sql)
 
     return make
 
@@ -593,9 +592,7 @@ def test_files_that_are_no_collection_are_refused(make, words, readonly, path):
 def test_codes_of_another_length_are_refused(path):
     with Collection.create(path, n_bits=8) as collection:
         collection.add(some_codes(3, 8))
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE meta SET value = 64 WHERE name = 'n_bits'")
-    connection.close()
+    altered(path, "UPDATE meta SET value = 64 WHERE name = 'n_bits'")
     with pytest.raises(CollectionError, match="damaged: its codes"):
         Collection.open(path)
 
@@ -646,7 +643,6 @@ def test_few_bytes_an_item(path):
     with Collection.create(path, n_bits=64) as collection:
         collection.add(some_codes(20_000))
     assert path.stat().st_size / 20_000 < 25
-    assert n_bytes(64) == 8
 
 
 # -- what a review found ----------------------------------------------------------------------------------------------
@@ -809,9 +805,7 @@ with Collection.open(sys.argv[1]) as c:
 def test_damage_that_shows_later(path, sql, use, words):
     with Collection.create(path, n_bits=64) as collection:
         collection.add(some_codes(1), payloads=[1])
-    with sqlite3.connect(path) as connection:
-        connection.execute(sql)
-    connection.close()
+    altered(path, sql)
     with Collection.open(path) as collection, pytest.raises(CollectionError, match=words):
         use(collection)
 
@@ -819,8 +813,6 @@ def test_damage_that_shows_later(path, sql, use, words):
 def test_stray_bits_are_damage(path):
     with Collection.create(path, n_bits=12) as collection:
         collection.add(some_codes(1, 12))
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE items SET code = x'ffff'")
-    connection.close()
+    altered(path, "UPDATE items SET code = x'ffff'")
     with pytest.raises(CollectionError, match="damaged: the last 4 bits"):
         Collection.open(path)

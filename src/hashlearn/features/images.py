@@ -26,6 +26,7 @@ import numpy as np
 from hashlearn.errors import ImageError
 from hashlearn.features._picture import read_picture
 from hashlearn.features.gist import GIST_512, checked_orientations, gist
+from hashlearn.storage import is_unicode
 from hashlearn.threads import cores
 
 __all__ = ["IMAGE_ENDINGS", "ImageFeatures", "find_images", "image_vectors", "read_image", "read_thumbnail"]
@@ -150,7 +151,7 @@ def find_images(folder: str | os.PathLike[str]) -> list[str]:
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(f"{below}{entry.name}/")
                     elif entry.name.lower().endswith(IMAGE_ENDINGS):
-                        (found if _is_text(below + entry.name) else odd).append(below + entry.name)
+                        (found if is_unicode(below + entry.name) else odd).append(below + entry.name)
         except OSError as error:
             if not below:
                 raise
@@ -160,14 +161,6 @@ def find_images(folder: str | os.PathLike[str]) -> list[str]:
     if not found:
         raise ValueError(f"{root} holds no picture: no file below it ends in {' '.join(IMAGE_ENDINGS)}.")
     return sorted(found)
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:  # Python's stand-ins for bytes that are not UTF-8
-        return False
-    return True
 
 
 def read_image(path: str | os.PathLike[str], features: ImageFeatures) -> Array:

@@ -30,6 +30,30 @@ def write_model(hasher: Hasher, path: str | os.PathLike[str], info: dict[str, st
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
+    header, arrays = _described(hasher, info)
+    with atomic_path(path) as temporary:
+        try:
+            save_file(arrays, temporary, metadata={"hashlearn": json.dumps(header)})
+        except SafetensorError as error:  # a full disk, for one
+            raise OSError(f"{path} could not be written: {_one_line(error)}") from error
+
+
+def model_bytes(hasher: Hasher) -> bytes:
+    """What its file would hold."""
+    from safetensors.numpy import save
+
+    header, arrays = _described(hasher, dict(hasher.info_))
+    return bytes(save(arrays, metadata={"hashlearn": json.dumps(header)}))
+
+
+def model_key(hasher: Hasher) -> str:
+    """A hash of what its file would say, but for the version of hashlearn that writes it."""
+    header, _ = _described(hasher, dict(hasher.info_))
+    return content_key(json.dumps({**header, "hashlearn": None}, sort_keys=True))
+
+
+def _described(hasher: Hasher, info: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a file says of a model, and its arrays."""
     n_features = int(hasher.n_features_in_)
     hasher._check_unchanged()
     names = getattr(hasher, "feature_names_in_", None)
@@ -53,11 +77,7 @@ def write_model(hasher: Hasher, path: str | os.PathLike[str], info: dict[str, st
         if not np.isfinite(arrays[name]).all():
             raise ValueError(f"the model's {name} has values that are not finite: it can't be saved.")
     header["sha256"] = _content(arrays)
-    with atomic_path(path) as temporary:
-        try:
-            save_file(arrays, temporary, metadata={"hashlearn": json.dumps(header)})
-        except SafetensorError as error:  # a full disk, for one
-            raise OSError(f"{path} could not be written: {_one_line(error)}") from error
+    return header, arrays
 
 
 def _content(arrays: dict[str, Any]) -> str:

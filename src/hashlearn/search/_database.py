@@ -195,8 +195,11 @@ class Database:
             while rows := cursor.fetchmany(size):
                 yield rows
 
-    def select_in(self, columns: str, name: str, values: Sequence[Any]) -> Iterator[Any]:
-        """Columns of the items with one of these ids or sources."""
+    def select(self, columns: str, name: str, values: Sequence[Any] | None = None) -> Iterator[Any]:
+        """Columns of the items with one of these ids or sources; None: with any."""
+        if values is None:
+            yield from self.execute(f"SELECT {columns} FROM items WHERE {name} IS NOT NULL ORDER BY {name}")
+            return
         for start in range(0, len(values), _VARIABLES):
             some = values[start : start + _VARIABLES]
             yield from self.execute(f"SELECT {columns} FROM items WHERE {name} IN ({', '.join('?' * len(some))})", some)

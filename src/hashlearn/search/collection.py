@@ -6,8 +6,7 @@ import json
 import operator
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,27 +15,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hashlearn.codes import check_codes
-from hashlearn.errors import CollectionError
+from hashlearn.errors import CollectionError, ModelFileError
 from hashlearn.search import _database
+from hashlearn.search._answers import Matches, Neighbours
 from hashlearn.search._database import Database
-from hashlearn.search.index import HammingIndex, Ids, Matches, Neighbours, checked_ids
-from hashlearn.storage import check_target, content_key
+from hashlearn.search._items import Item, blobs_of, checked_sources, json_text, payload_texts
+from hashlearn.search._state import Ids, checked_ids
+from hashlearn.search.index import HammingIndex
+from hashlearn.storage import check_target
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from hashlearn.hashers import Hasher
 
-__all__ = ["Collection", "Item"]
-
-
-@dataclass(frozen=True)
-class Item:
-    """One item of a collection."""
-
-    id: int
-    source: str | None
-    payload: Any
+__all__ = ["Collection"]
 
 
 class _Change(NamedTuple):
@@ -97,12 +90,14 @@ class Collection:
         if (model is None) == (n_bits is None):
             raise ValueError("a collection takes a model or n_bits, one of them.")
         check_target(path)
-        meta: dict[str, Any] = {"hashlearn": version("hashlearn"), "info": _json("info", info or {})}
+        meta: dict[str, Any] = {"hashlearn": version("hashlearn"), "info": json_text("info", info or {})}
         meta["next_id"] = operator.index(first_id)
         if model is not None:
+            from hashlearn.hashers._model_file import model_bytes, model_key
+
             n_bits = model.n_bits_
-            meta |= {"model": _model_bytes(model), "method": model.name, "n_features": int(model.n_features_in_)}
-            meta["model_key"] = _model_key(meta["model"])
+            meta |= {"model": model_bytes(model), "model_key": model_key(model)}
+            meta |= {"method": model.name, "n_features": int(model.n_features_in_)}
         assert n_bits is not None
         HammingIndex(n_bits)  # refuses what is no number of bits
         _database.create(Path(os.path.realpath(path)), int(n_bits), meta)
@@ -177,16 +172,31 @@ class Collection:
         if self._model is None:
             content = self._database.model()
             if content is not None:
-                self._model = _model_of(content, self.path)
-                if self._model.n_bits_ != self.n_bits:
-                    raise CollectionError(
-                        f"{self.path} is damaged: its codes have {self.n_bits} bits, its model's {self._model.n_bits_}."
-                    )
+                self._model = self._read_model(content)
         return self._model
+
+    def _read_model(self, content: bytes) -> Hasher:
+        from hashlearn.hashers import Hasher
+
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "model"
+            file.write_bytes(content)
+            try:
+                model = Hasher.load(file)
+            except ModelFileError as error:
+                reason = str(error).replace(str(file), "it")
+                raise CollectionError(f"{self.path} has a model that can't be used: {reason}") from None
+        if model.n_bits_ != self.n_bits:
+            raise CollectionError(
+                f"{self.path} is damaged: its codes have {self.n_bits} bits, its model's {model.n_bits_}."
+            )
+        return model
 
     def has_model(self, model: Hasher) -> bool:
         """Whether this is the model that the collection was made with: the same arrays, parameters and remarks."""
-        return bool(self._database.meta.get("model_key") == _model_key(_model_bytes(model)))
+        from hashlearn.hashers._model_file import model_key
+
+        return bool(self._database.meta.get("model_key") == model_key(model))
 
     def encode(self, vectors: ArrayLike) -> NDArray[np.uint8]:
         """Packed codes of vectors, by the collection's model."""
@@ -223,7 +233,7 @@ class Collection:
         """
         array = check_codes(codes, self.n_bits)
         n = len(array)
-        own, texts = _sources(sources, n), _payloads(payloads, n)
+        own, texts = checked_sources(sources, n), payload_texts(payloads, n)
         wanted = None if ids is None else checked_ids(ids, n)
 
         def write() -> _Change:
@@ -240,7 +250,7 @@ class Collection:
             if there.any():
                 raise ValueError(f"id {given[there].min()} is in the collection already.")
             rest = ((own[row], texts[row]) for row in keep.tolist())
-            rows = ((id, code, *both) for id, code, both in zip(given.tolist(), _blobs(chosen), rest, strict=True))
+            rows = ((id, code, *both) for id, code, both in zip(given.tolist(), blobs_of(chosen), rest, strict=True))
             self._database.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", rows)
             if len(given):
                 after = max(after, int(given.max()) + 1)
@@ -297,11 +307,11 @@ class Collection:
             raise ValueError(f"there must be a code for each of the {n} ids; got {len(array)}.")
         columns: dict[str, list[Any]] = {}
         if array is not None:
-            columns["code"] = list(_blobs(array))
+            columns["code"] = list(blobs_of(array))
         if sources is not None:
-            columns["source"] = _sources(sources, n)
+            columns["source"] = checked_sources(sources, n)
         if payloads is not None:
-            columns["payload"] = _payloads(payloads, n)
+            columns["payload"] = payload_texts(payloads, n)
         if not columns:
             raise ValueError("update takes codes, sources or payloads: at least one of them.")
         assignments = ", ".join(f"{name} = ?" for name in columns)
@@ -352,10 +362,8 @@ class Collection:
         wanted = checked_ids(ids, distinct=False).tolist()
         found: dict[int, Item] = {}
         with self._database.transaction(write=False):
-            for id, source, payload in self._database.select_in(
-                "id, source, payload", "id", list(dict.fromkeys(wanted))
-            ):
-                found[id] = self._item(id, source, payload)
+            for row in self._database.select("id, source, payload", "id", list(dict.fromkeys(wanted))):
+                found[row[0]] = self._item(*row)
         if not skip_missing:
             for id in wanted:
                 if id not in found:
@@ -376,21 +384,13 @@ class Collection:
         except (TypeError, ValueError, RecursionError):
             raise CollectionError(f"{self.path} is damaged: the payload of item {id} is no JSON.") from None
 
-    def ids_of(self, sources: Sequence[str]) -> dict[str, list[int]]:
-        """The ids of the items with these sources, ascending; sources that are not there are left out."""
+    def ids_of(self, sources: Sequence[str] | None = None) -> dict[str, list[int]]:
+        """The ids of the items with these sources, or with any; ascending. Sources that are not there are left out."""
         found: dict[str, list[int]] = {}
-        for source, id in self._database.select_in("source, id", "source", list(dict.fromkeys(sources))):
+        wanted = None if sources is None else list(dict.fromkeys(sources))
+        for source, id in self._database.select("source, id", "source", wanted):
             found.setdefault(source, []).append(id)
         return {source: sorted(ids) for source, ids in found.items()}
-
-    def sources(self) -> dict[str, list[int]]:
-        """The ids of each source."""
-        found: dict[str, list[int]] = {}
-        with self._database.transaction(write=False):
-            sql = "SELECT source, id FROM items WHERE source IS NOT NULL ORDER BY source, id"
-            for source, id in self._database.execute(sql):
-                found.setdefault(source, []).append(id)
-        return found
 
     # -- in step with the file ----------------------------------------------------------------------------------------
 
@@ -433,71 +433,3 @@ class Collection:
         ids, codes = (np.concatenate(parts) for parts in zip(*some, strict=True))
         self._exchange(np.concatenate(gone), codes, ids)
         self._seen = number
-
-
-def _blobs(codes: NDArray[np.uint8]) -> Iterable[bytes]:
-    content, width = np.ascontiguousarray(codes).tobytes(), codes.shape[1]
-    return (content[i : i + width] for i in range(0, len(content), width))
-
-
-def _sources(sources: Sequence[str | None] | None, n: int) -> list[str | None]:
-    found: list[str | None] = [None] * n if sources is None else list(sources)
-    if len(found) != n:
-        raise ValueError(f"there must be a source for each of the {n} items; got {len(found)}.")
-    for source in found:
-        if source is not None and not (isinstance(source, str) and _is_unicode(source)):
-            raise ValueError(f"a source must be Unicode text or None; got {source!r}.")
-    return found
-
-
-def _is_unicode(text: str) -> bool:
-    """Not so a file name whose bytes are no UTF-8, which Python writes with lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _payloads(payloads: Sequence[Any] | None, n: int) -> list[str | None]:
-    found = [None] * n if payloads is None else list(payloads)
-    if len(found) != n:
-        raise ValueError(f"there must be a payload for each of the {n} items; got {len(found)}.")
-    return [None if payload is None else _json("a payload", payload) for payload in found]
-
-
-def _json(name: str, value: Any) -> str:
-    try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        text.encode()
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be something that JSON can hold; got {value!r} ({error}).") from None
-    return text
-
-
-def _model_bytes(model: Hasher) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model"
-        model.save(path)
-        return path.read_bytes()
-
-
-def _model_key(content: bytes) -> str:
-    """What a model is, but for the version of hashlearn that saved it."""
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["hashlearn"])
-    return content_key(json.dumps({**header, "hashlearn": None}, sort_keys=True))
-
-
-def _model_of(content: bytes, path: Path) -> Hasher:
-    from hashlearn.errors import ModelFileError
-    from hashlearn.hashers import Hasher
-
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "model"
-        file.write_bytes(content)
-        try:
-            return Hasher.load(file)
-        except ModelFileError as error:
-            reason = str(error).replace(str(file), "it")
-            raise CollectionError(f"{path} has a model that can't be used: {reason}") from None

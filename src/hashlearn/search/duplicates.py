@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from hashlearn.codes import code_words
 from hashlearn.progress import progress_bar
-from hashlearn.search.index import HammingIndex, Ids
+from hashlearn.search._state import Ids
+from hashlearn.search.index import HammingIndex
 
 __all__ = ["near_duplicates"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,10 +82,12 @@ def collection_for(
                     "the model was learned from vectors, not from pictures: give vectors, or fit it on a folder."
                 )
             info |= {"features": features.as_dict(), "root": _relative(folder, Path(os.path.realpath(path)).parent)}
-        with suppress(FileExistsError):  # another process was sooner: go on with its
+        try:
             return Collection.create(path, model=model, info=info, first_id=0 if vectors is None else len(vectors))
-        if not path.exists():  # what is left of an earlier one is in the way
-            Collection.create(path, model=model, info=info)
+        except FileExistsError:
+            if not path.exists():  # what is left of an earlier one is in the way
+                raise
+            # Another process was sooner: go on with its.
     found = Collection.open(path)
     try:
         if not found.has_model(model):

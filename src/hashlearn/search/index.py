@@ -4,97 +4,30 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hashlearn.codes import check_codes, n_bytes
+from hashlearn.search._answers import MISSING, Engine, Matches, Neighbours, Plan
 from hashlearn.search._scan import (
     HEAP_MOST,
     Codes,
-    Distances,
-    Rows,
     is_sorted_for,
     nearest_rows,
     padded,
     rows_within,
     scan_width,
 )
-from hashlearn.search._tables import Estimate, Shape, Tables, least_queries, scan_cost
+from hashlearn.search._state import Ids, State, allowed, checked_ids, find_rows, more, part_of, rows_of
+from hashlearn.search._tables import Estimate, Tables, least_queries, scan_cost
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["MISSING", "HammingIndex", "Matches", "Neighbours", "Plan"]
-
-#: The distance of a neighbour that is not there (its id is −1): no radius reaches it.
-MISSING = np.iinfo(np.int32).max
-Ids = NDArray[np.int64]
-Engine = Literal["scan", "sort", "tables"]
-
-
-class Neighbours(NamedTuple):
-    """The k nearest of each query: ``distances`` (n, k) int32 and ``ids`` (n, k) int64, by (distance, id).
-
-    Where an index has fewer than k codes, the id is −1 and the distance :data:`MISSING`.
-    """
-
-    distances: Distances
-    ids: Ids
-
-
-class Matches:
-    """All within a radius of each query: ``matches[i]`` is query i's (distances, ids), by (distance, id).
-
-    ``offsets`` (n + 1,), ``distances`` and ``ids`` hold them one query after the other: query i's are at
-    ``offsets[i]:offsets[i + 1]``.
-    """
-
-    def __init__(self, offsets: Rows, distances: Distances, ids: Ids) -> None:
-        self.offsets, self.distances, self.ids = offsets, distances, ids
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, i: int) -> tuple[Distances, Ids]:
-        i = range(len(self))[i]
-        part = slice(self.offsets[i], self.offsets[i + 1])
-        return self.distances[part], self.ids[part]
-
-    def __iter__(self) -> Iterator[tuple[Distances, Ids]]:
-        return (self[i] for i in range(len(self)))
-
-    def __repr__(self) -> str:
-        return f"Matches({len(self):,} queries, {len(self.ids):,} matches)"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a search is done, and why.
-
-    ``engine``: ``scan`` compares every code, ``sort`` orders all distances, ``tables`` looks up pieces of the query
-    (multi-index hashing). ``microseconds``: about what a query takes on one core. ``tables``: those that are used, or
-    that would be faster but are not worth making yet.
-    """
-
-    engine: Engine
-    reason: str
-    microseconds: float
-    tables: Shape | None = None
-
-    def __str__(self) -> str:
-        return f"{self.engine}: {self.reason}"
-
-
-class _State(NamedTuple):
-    """Codes (n, padded bytes) and their ids (n,), ascending. A change makes another one, so that searches go on."""
-
-    codes: Codes
-    ids: Ids
+__all__ = ["HammingIndex"]
 
 
 class HammingIndex:
@@ -122,9 +55,9 @@ class HammingIndex:
         self._estimate: Estimate | None = None
         # Codes that were changed or removed since the estimate was made.
         self._changed = 0
-        self._set(_State(np.empty((0, self._width), np.uint8), np.empty(0, np.int64)))
+        self._set(State(np.empty((0, self._width), np.uint8), np.empty(0, np.int64)))
 
-    def _set(self, state: _State, room: _State | None = None) -> None:
+    def _set(self, state: State, room: State | None = None) -> None:
         self._state = state
         #: Larger arrays, of which the state is the beginning; what is behind it may be filled.
         self._room = room
@@ -181,7 +114,7 @@ class HammingIndex:
             self._insert(state, new, given)
         return given
 
-    def _insert(self, state: _State, new: Codes, given: Ids) -> None:
+    def _insert(self, state: State, new: Codes, given: Ids) -> None:
         """Make the state of ``state`` and the new codes."""
         order = np.argsort(given, kind="stable")
         ordered = given[order]
@@ -191,23 +124,23 @@ class HammingIndex:
         elif not len(state.ids) or ordered[0] > state.ids[-1]:
             self._append(state, np.take(new, order, axis=0), ordered)
         else:
-            places, there = _rows(state, ordered)
+            places, there = find_rows(state, ordered)
             if there.any():
-                raise ValueError(f"id {ordered[there][0]} is in the index already{_more(there.sum())}.")
+                raise ValueError(f"id {ordered[there][0]} is in the index already{more(there.sum())}.")
             rows = np.insert(np.arange(len(state.ids)), places, len(state.ids) + order)
             codes = np.take(np.concatenate([state.codes, new]), rows, axis=0)
-            self._set(_State(codes, np.insert(state.ids, places, ordered)))
+            self._set(State(codes, np.insert(state.ids, places, ordered)))
 
-    def _append(self, state: _State, codes: Codes, ids: Ids) -> None:
+    def _append(self, state: State, codes: Codes, ids: Ids) -> None:
         """Fill the room behind the last code; make more of it first if there is too little."""
         n, after = len(state.ids), len(state.ids) + len(ids)
         room = self._room if state is self._state else None
         if room is None or after > len(room.ids):
             size = max(after, n + n // 2)
-            room = _State(np.empty((size, self._width), np.uint8), np.empty(size, np.int64))
+            room = State(np.empty((size, self._width), np.uint8), np.empty(size, np.int64))
             room.codes[:n], room.ids[:n] = state
         room.codes[n:after], room.ids[n:after] = codes, ids
-        self._set(_State(room.codes[:after], room.ids[:after]), room)
+        self._set(State(room.codes[:after], room.ids[:after]), room)
 
     def remove(self, ids: ArrayLike) -> None:
         """Remove codes. A ValueError, and nothing removed, if an id is not there or is given twice."""
@@ -218,11 +151,11 @@ class HammingIndex:
         new = padded(check_codes(codes, self.n_bits), self._width)
         with self._changing:
             state = self._state
-            rows = _rows_of(state, checked_ids(ids, len(new)))
+            rows = rows_of(state, checked_ids(ids, len(new)))
             changed = np.array(state.codes)
             changed[rows] = new
             self._changed += len(rows)
-            self._set(_State(changed, state.ids))
+            self._set(State(changed, state.ids))
 
     def exchange(self, gone: ArrayLike, codes: ArrayLike, ids: ArrayLike) -> None:
         """Remove the ids ``gone`` and add codes under ``ids`` in one step, which no search sees half done.
@@ -236,19 +169,19 @@ class HammingIndex:
             out, given = checked_ids(gone), checked_ids(ids, len(new))
             if len(out):
                 keep = np.ones(len(state.ids), dtype=np.bool_)
-                keep[_rows_of(state, out)] = False
-                state = _part(state, np.flatnonzero(keep))
+                keep[rows_of(state, out)] = False
+                state = part_of(state, np.flatnonzero(keep))
             self._insert(state, new, given)
             self._changed += len(out)
 
     def reconstruct(self, ids: ArrayLike) -> Codes:
         """The packed codes (n, bytes) of ``ids`` (n,); an id may stand there twice."""
         state = self._state
-        return state.codes[_rows_of(state, checked_ids(ids, distinct=False)), : n_bytes(self.n_bits)]
+        return state.codes[rows_of(state, checked_ids(ids, distinct=False)), : n_bytes(self.n_bits)]
 
     def contains(self, ids: ArrayLike) -> NDArray[np.bool_]:
         """Whether each id is there."""
-        return _rows(self._state, checked_ids(ids, distinct=False))[1]
+        return find_rows(self._state, checked_ids(ids, distinct=False))[1]
 
     # -- searches -----------------------------------------------------------------------------------------------------
 
@@ -262,7 +195,7 @@ class HammingIndex:
         """
         queries = padded(check_codes(codes, self.n_bits), self._width)
         k = _at_least("k", k, 1)
-        state = _allowed(self._state, allow)
+        state = allowed(self._state, allow)
         distances = np.full((len(queries), k), MISSING, dtype=np.int32)
         ids = np.full((len(queries), k), -1, dtype=np.int64)
         there = min(k, len(state.ids))
@@ -288,7 +221,7 @@ class HammingIndex:
             raise ValueError(f"engine must be None, 'scan' or 'tables'; got {engine!r}.")
         if engine == "tables" and allow is not None:
             raise ValueError("tables know no allow-list: leave engine out, or say 'scan'.")
-        state = _allowed(self._state, allow)
+        state = allowed(self._state, allow)
         if not len(state.ids) or not len(queries):
             return Matches(np.zeros(len(queries) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
         tables = None
@@ -298,7 +231,7 @@ class HammingIndex:
         offsets, distances, rows = find
         return Matches(offsets, distances, state.ids[rows])
 
-    def _tables_for(self, state: _State, radius: int, n_queries: int, *, forced: bool) -> Tables | None:
+    def _tables_for(self, state: State, radius: int, n_queries: int, *, forced: bool) -> Tables | None:
         """Tables to search in, made if that pays (or if they are asked for); None: scan."""
         with self._changing:
             if state is not self._state:  # changed meanwhile
@@ -397,7 +330,7 @@ class HammingIndex:
 
         n_bits, codes, ids = read_index(path, mmap=mmap, check=check)
         index = cls(n_bits)
-        index._set(_State(padded(codes, index._width), ids))
+        index._set(State(padded(codes, index._width), ids))
         return index
 
 
@@ -413,59 +346,3 @@ def _at_least(name: str, value: int, least: int) -> int:
     if number < least:
         raise ValueError(f"{name} must be at least {least}; got {number}.")
     return number
-
-
-def checked_ids(ids: ArrayLike, n: int | None = None, *, distinct: bool = True) -> Ids:
-    """Ids (n,) as int64, or a ValueError that says what does not fit."""
-    array = np.asarray(ids)
-    if array.ndim == 0:
-        array = array[None]
-    if array.size == 0:
-        array = array.astype(np.int64)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(f"ids must be whole numbers, one dimension; got {array.dtype} {array.shape}.")
-    if n is not None and len(array) != n:
-        raise ValueError(f"there must be an id for each of the {n} codes; got {len(array)}.")
-    if len(array) and (array.min() < 0 or array.max() >= np.iinfo(np.int64).max):
-        raise ValueError(f"ids must be from 0 to 2⁶³ − 2; got {array.min() if array.min() < 0 else array.max()}.")
-    checked = array.astype(np.int64)
-    if distinct and len(checked) > 1:
-        ordered = np.sort(checked)
-        twice = ordered[1:] == ordered[:-1]
-        if twice.any():
-            raise ValueError(f"an id may be given once; {ordered[1:][twice][0]} is there twice.")
-    return checked
-
-
-def _rows(state: _State, ids: Ids) -> tuple[Rows, NDArray[np.bool_]]:
-    """Where each id stands, or would stand, and whether it is there."""
-    rows = np.searchsorted(state.ids, ids)
-    known = rows < len(state.ids)
-    known[known] = state.ids[rows[known]] == ids[known]
-    return rows, known
-
-
-def _rows_of(state: _State, ids: Ids) -> Rows:
-    rows, known = _rows(state, ids)
-    if not known.all():
-        raise ValueError(f"id {ids[~known][0]} is not in the index{_more((~known).sum())}.")
-    return rows
-
-
-def _more(n: Any) -> str:
-    return f" ({int(n) - 1:,} more)" if n > 1 else ""
-
-
-def _allowed(state: _State, allow: ArrayLike | None) -> _State:
-    """The part of the state that a search may find."""
-    if allow is None:
-        return state
-    ids = np.sort(checked_ids(allow, distinct=False))
-    rows, known = _rows(state, ids)
-    rows = rows[known]
-    return _part(state, rows[np.diff(rows, prepend=-1) > 0])
-
-
-def _part(state: _State, rows: Rows) -> _State:
-    # np.take: indexing a matrix by rows is twenty times slower.
-    return _State(np.take(state.codes, rows, axis=0), state.ids[rows])

@@ -1,0 +1,21 @@
+"""How the command line prints: data on stdout, talk on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+
+def show(result: Any, as_json: bool, text: str) -> None:
+    """The answer, for a machine or for a person."""
+    print(json.dumps(result, indent=2) if as_json else text)
+
+
+def say(words: str) -> None:
+    print(words, file=sys.stderr)
+
+
+def count(n: int, word: str) -> str:
+    """``1 item``, ``2,000 items``."""
+    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"

@@ -1,0 +1,139 @@
+"""What the commands of collections show: matches, pages of pictures, what came of filling, what a file is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from hashlearn._printing import count, say, show
+
+if TYPE_CHECKING:
+    from hashlearn.search import Collection, Item
+    from hashlearn.search.contact_sheet import Row
+    from hashlearn.search.filling import Filled
+
+#: Instead of the source of an item that has none.
+NOWHERE = "–"
+_SHOWN_UNREADABLE = 20
+
+
+def matches_of(items: dict[int, Item], distances: Any, ids: Any) -> list[dict[str, Any]]:
+    return [
+        {"id": id, "distance": distance, "source": items[id].source, "payload": items[id].payload}
+        for id, distance in zip(ids.tolist(), distances.tolist(), strict=True)
+        if id in items
+    ]
+
+
+def print_matches(result: dict[str, Any], *, alone: bool) -> None:
+    if not alone:
+        found = ", ".join(f"{match['source'] or match['id']} ({match['distance']})" for match in result["matches"])
+        print(f"{result['query']}: {found or 'nothing'}")
+        return
+    if not result["matches"]:
+        say("hashlearn: nothing was found")
+    for match in result["matches"]:
+        extra = "" if match["payload"] is None else "\t" + json.dumps(match["payload"], ensure_ascii=False)
+        print(f"{match['distance']}\t{match['id']}\t{match['source'] or NOWHERE}{extra}")
+
+
+def search_rows(opened: Collection, results: list[dict[str, Any]], picture: Path | None) -> Iterator[Row]:
+    from hashlearn.search.contact_sheet import Picture, Row
+    from hashlearn.search.filling import root_of
+
+    root = root_of(opened)
+    for result in results:
+        pictures = [] if picture is None else [Picture(picture, "query", query=True)]
+        for match in result["matches"]:
+            path = None if match["source"] is None else root / match["source"]
+            pictures.append(Picture(path, f"{match['distance']}: {match['source'] or 'id ' + str(match['id'])}"))
+        yield Row(str(result["query"]), pictures)
+
+
+def duplicate_rows(opened: Collection, groups: Any) -> Iterator[Row]:
+    from hashlearn.search.contact_sheet import Picture, Row
+    from hashlearn.search.filling import root_of
+
+    root = root_of(opened)
+    for number, group in enumerate(groups, 1):
+        pictures = [
+            Picture(None if item.source is None else root / item.source, item.source or f"id {item.id}")
+            for item in group
+        ]
+        yield Row(f"Group {number}: {count(len(group), 'item')}", pictures)
+
+
+def write_page(path: Path, title: str, note: str, rows: Iterator[Row]) -> None:
+    from hashlearn.search.contact_sheet import contact_sheet
+    from hashlearn.storage import atomic_path
+
+    with atomic_path(path) as temporary:
+        temporary.write_text(contact_sheet(title, note, rows), encoding="utf-8")
+
+
+def tell_filled(opened: Collection, filled: Filled, as_json: bool) -> None:
+    for path, reason in filled.unreadable[:_SHOWN_UNREADABLE]:
+        say(f"hashlearn: skipped: {path}: {reason}")
+    more = len(filled.unreadable) - _SHOWN_UNREADABLE
+    if more > 0:
+        say(f"hashlearn: skipped: {more:,} more (--json lists them all)")
+    result = {
+        "collection": str(opened.path),
+        "items": len(opened),
+        "added": filled.added,
+        "there_already": filled.there,
+        "unreadable": [{"path": path, "reason": reason} for path, reason in filled.unreadable],
+    }
+    words = [f"{count(filled.added, 'item')} added"]
+    if filled.there:
+        words.append(f"{filled.there:,} there already")
+    if filled.unreadable:
+        words.append(f"{len(filled.unreadable):,} unreadable")
+    show(result, as_json, f"{', '.join(words)}; {len(opened):,} in {opened.path}")
+    if filled.unreadable and not filled.added and not filled.there:
+        raise typer.Exit(1)
+
+
+def collection_info(path: Path) -> dict[str, Any]:
+    from hashlearn.features import ImageFeatures
+    from hashlearn.search import Collection
+    from hashlearn.search.filling import root_of
+
+    with Collection.open(path, readonly=True) as opened:
+        about, own = opened.about, opened.info
+        features = own.get("features")
+        return {
+            "file": str(path),
+            "kind": "collection",
+            "items": len(opened),
+            "n_bits": opened.n_bits,
+            "bytes": path.stat().st_size,
+            "method": about["method"],
+            "n_features": about["n_features"],
+            "features": None if features is None else ImageFeatures.from_dict(features).name,
+            "made_of": own.get("input"),
+            "pictures_in": None if features is None else str(root_of(opened)),
+            "hashlearn": about["hashlearn"],
+        }
+
+
+def model_info(path: Path) -> dict[str, Any]:
+    import hashlearn
+    from hashlearn.search.filling import features_of
+
+    hasher = hashlearn.load(path)
+    features = features_of(hasher)
+    return {
+        "file": str(path),
+        "kind": "model",
+        "method": hasher.name,
+        "n_bits": hasher.n_bits_,
+        "n_features": int(hasher.n_features_in_),
+        "features": None if features is None else features.name,
+        "trained_on": hasher.info_.get("trained on"),
+        "bytes": path.stat().st_size,
+    }
