@@ -107,7 +107,7 @@ class Estimate:
 
 
 class Tables:
-    """The tables themselves: a hundred bytes and more for each code and table."""
+    """The tables themselves: up to about 130 bytes for each code and table."""
 
     def __init__(self, codes: Codes, shape: Shape) -> None:
         import faiss
