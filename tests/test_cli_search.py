@@ -174,6 +174,10 @@ def test_pages_bear_any_name_and_missing_files(own):
     assert "<b>" not in text
     assert "no picture" in text
     assert text.count("<img") == 43
+    run("search", "photos.hl", f"photos/{odd}", "--html", "found.html", cwd=own)
+    text = (own / "found.html").read_text(encoding="utf-8")
+    assert "<b>" not in text
+    assert "photos/&lt;b&gt;&quot;&amp;&#x27;.png" in text
 
 
 def test_add_and_remove_pictures(own):
@@ -401,6 +405,7 @@ def test_exports(made, tmp_path):
         (["search", "photos.hl", "none.png"], "none.png"),
         (["search", "photos.hl", "photos/b/text.jpg"], "photos/b/text.jpg: not a picture"),
         (["search", "photos.hl", "x.npy"], "a model for vectors of 512 numbers; got 24"),
+        (["search", "photos.hl", "--id", 3, "--key", "x"], "--key would have no effect"),
         (["search", "photos.hl", "--id", 4000], "id 4000 is not in the collection"),
         (["search", "photos.model", "photos/a/02.png"], "photos.model is not a collection"),
         (["search", "x.hl", "photos/a/02.png"], "was made of vectors, not of pictures"),

@@ -343,6 +343,7 @@ def _query_codes(
 
     if query is None:
         assert id is not None
+        refuse_options("--id names an item", key=key)
         (item,) = opened.get([id])
         picture = None if item.source is None else root_of(opened) / item.source
         return opened.index.reconstruct([id]), [item.source or f"id {id}"], picture

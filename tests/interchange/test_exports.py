@@ -136,7 +136,8 @@ def test_postgres_finds_the_same(collection, tmp_path, postgres, monkeypatch):
     monkeypatch.setattr(exports, "_ROWS_A_STATEMENT", 70)
     (file,) = export_pgvector(collection, tmp_path / "codes.sql", table=f'codes "{collection.n_bits}"')
     name = f'"codes ""{collection.n_bits}"""'
-    postgres(file.read_text(encoding="utf-8"))
+    # However the server reads backslashes otherwise.
+    postgres("SET standard_conforming_strings = off;\n" + file.read_text(encoding="utf-8"))
     assert answers(postgres(f"SELECT count(*) FROM {name};")) == [str(len(collection))]
     queries = collection.index.codes[[0, 50, 299]]
     ours = collection.search(queries, 15)

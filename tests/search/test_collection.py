@@ -371,6 +371,12 @@ def test_an_interrupt_after_the_transaction_is_made_good(collection, monkeypatch
 # -- several at once --------------------------------------------------------------------------------------------------
 
 
+def test_a_change_is_on_the_disk_when_it_is_acknowledged(collection):
+    """In WAL mode SQLite waits for the disk at every commit only if it is told to: FULL, which is 2."""
+    assert collection._database.execute("PRAGMA journal_mode") == [("wal",)]
+    assert collection._database.execute("PRAGMA synchronous") == [(2,)]
+
+
 def test_a_reader_sees_changes_after_a_refresh(collection):
     codes = some_codes(20)
     collection.add(codes[:10])

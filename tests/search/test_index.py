@@ -1,6 +1,9 @@
 """HammingIndex against brute force: any order of changes and searches, ties, every length, files."""
 
+import copy
 import json
+import pickle
+import re
 import threading
 
 import numpy as np
@@ -12,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hashlearn.codes import hamming, n_bytes, pack
 from hashlearn.errors import IndexFileError
 from hashlearn.search import MISSING, HammingIndex, _scan, _tables
+from hashlearn.search._planning import Size, plan_within
 
 LENGTHS = (1, 7, 8, 12, 63, 64, 65, 256)
 
@@ -452,6 +456,45 @@ def test_tables_are_made_when_enough_was_asked_and_dropped_by_a_change():
     assert pairs_of(index.within(codes[:1], 0)) == [[]]
 
 
+def test_tables_are_replaced_when_another_radius_has_paid_for_others():
+    rng = np.random.default_rng(0)
+    index = HammingIndex(64)
+    codes = some_codes(rng, 40_000, 64)
+    index.add(codes)
+    index.within(codes[:1], 1, engine="tables")
+    assert index._tables.shape == _tables.Shape(2, 32)
+    plan = index.explain(radius=3, n_queries=0)
+    assert (plan.engine, plan.tables) == ("tables", _tables.Shape(2, 32))
+    assert "; 4 tables of 16 bits would be" in plan.reason
+    many = int(re.search(r"after ([0-9,]+) more", plan.reason)[1].replace(",", ""))
+    expected = pairs_of(index.within(codes[:20], 3, engine="scan"))
+    index.within(codes[: many // 2], 3)
+    assert index._tables.shape == _tables.Shape(2, 32)
+    plan = index.explain(radius=3, n_queries=0)
+    left = int(re.search(r"after ([0-9,]+) more", plan.reason)[1].replace(",", ""))
+    assert left == pytest.approx(many - many // 2, abs=1)
+    assert index.explain(radius=3, n_queries=left).engine == "tables"
+    index.within(codes[:left], 3)
+    assert index._tables.shape == _tables.Shape(4, 16)
+    assert pairs_of(index.within(codes[:20], 3)) == expected
+
+
+def test_tables_are_not_replaced_where_others_lose_more():
+    """Queries that the tables at hand serve better speak against others."""
+    size, shapes = Size(1_000_000, 64, 8), (_tables.Shape(2, 32), _tables.Shape(4, 16))
+    estimate = _tables.Estimate(some_codes(np.random.default_rng(0), 1000, 64), 64)
+    estimate._agreeing = {(shape, flips): 1e-6 for shape in shapes for flips in range(4)}
+    estimate._cheapest = {1: (1_000_000, shapes[0]), 3: (1_000_000, shapes[1])}
+    costs = {(shape, radius): estimate.cost(shape, radius, 1_000_000) for shape in shapes for radius in (1, 3)}
+    making = shapes[1].stored_cost * 1_000_000
+    enough = int(making / (costs[shapes[0], 3] - costs[shapes[1], 3])) + 1
+    assert plan_within(size, 3, estimate, shapes[0], {3: enough}).tables == shapes[1]
+    assert plan_within(size, 3, estimate, shapes[0], {3: enough - 2}).tables == shapes[0]
+    lost = int((costs[shapes[1], 1] - costs[shapes[0], 1]) * 10**6)
+    assert lost > 0
+    assert plan_within(size, 3, estimate, shapes[0], {3: enough, 1: 10**6}).tables == shapes[0]
+
+
 def test_an_estimate_is_made_anew_when_codes_have_changed():
     rng = np.random.default_rng(0)
     index = HammingIndex(64)
@@ -625,3 +668,29 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
         index.save(tmp_path / "index")
     assert (tmp_path / "index").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
+
+
+# -- copies -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda index: pickle.loads(pickle.dumps(index))])
+def test_a_copy_of_an_index_is_one_of_its_own(copied):
+    index, _codes, ids, _ = filled(12, n=50)
+    other = copied(index)
+    assert other.n_bits == 12
+    np.testing.assert_array_equal(other.ids, index.ids)
+    np.testing.assert_array_equal(other.codes, index.codes)
+    other.remove(ids[:1])
+    assert len(index) == len(other) + 1
+
+
+def test_a_slice_of_matches_is_what_its_queries_found():
+    index, codes, *_ = filled(12, n=50)
+    found = index.within(codes[:9], 3)
+    for part in (slice(2, 5), slice(None, None, -2), slice(4, 4), slice(-3, None)):
+        some = found[part]
+        assert pairs_of(some) == pairs_of(found)[part]
+        assert some.ids.dtype == np.int64
+        assert some.distances.dtype == np.int32
+    with pytest.raises(IndexError):
+        found[9]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -40,9 +40,20 @@ class Matches:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, i: int) -> tuple[Distances, Ids]:
-        i = range(len(self))[i]
-        part = slice(self.offsets[i], self.offsets[i + 1])
+    @overload
+    def __getitem__(self, i: int) -> tuple[Distances, Ids]: ...
+
+    @overload
+    def __getitem__(self, i: slice) -> Matches: ...
+
+    def __getitem__(self, i: int | slice) -> tuple[Distances, Ids] | Matches:
+        chosen = range(len(self))[i]
+        if isinstance(chosen, range):
+            offsets = np.cumsum([0, *(self.offsets[j + 1] - self.offsets[j] for j in chosen)])
+            parts = [self[j] for j in chosen] or [(self.distances[:0], self.ids[:0])]
+            distances, ids = (np.concatenate(column) for column in zip(*parts, strict=True))
+            return Matches(offsets, distances, ids)
+        part = slice(self.offsets[chosen], self.offsets[chosen + 1])
         return self.distances[part], self.ids[part]
 
     def __iter__(self) -> Iterator[tuple[Distances, Ids]]:

@@ -13,7 +13,7 @@ clusters that is far more than on codes at random.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import comb
+from math import comb, inf
 from threading import Lock
 from typing import Any
 
@@ -90,7 +90,9 @@ class Estimate:
         return self._agreeing[key]
 
     def cost(self, shape: Shape, radius: int, n_codes: int) -> float:
-        """Nanoseconds of a query, like the codes themselves, of tables of so many codes."""
+        """Nanoseconds of a query, like the codes themselves, of tables of so many codes; inf: too many lookups."""
+        if shape.lookups(radius) > _MOST_LOOKUPS:
+            return inf
         found = n_codes * self.agreeing(shape, shape.flips(radius))
         return _LOOKUP * shape.lookups(radius) + _FOUND * found
 
@@ -100,8 +102,9 @@ class Estimate:
         if known == n_codes:
             return best
         shapes = {Shape(n, min(self._n_bits // n, _MOST_BITS)) for n in range(1, min(_MOST_TABLES, self._n_bits) + 1)}
-        costs = {shape: self.cost(shape, radius, n_codes) for shape in shapes if shape.lookups(radius) <= _MOST_LOOKUPS}
-        best = min(costs, key=lambda shape: (costs[shape], shape.n_tables), default=None)
+        costs = {shape: self.cost(shape, radius, n_codes) for shape in shapes}
+        best = min(shapes, key=lambda shape: (costs[shape], shape.n_tables))
+        best = best if costs[best] < inf else None
         self._cheapest[radius] = n_codes, best
         return best
 

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import operator
 import os
+from collections import Counter
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hashlearn.codes import check_codes, n_bytes
 from hashlearn.search._answers import MISSING, Engine, Matches, Neighbours, Plan
-from hashlearn.search._scan import (
-    HEAP_MOST,
-    Codes,
-    is_sorted_for,
-    nearest_rows,
-    padded,
-    rows_within,
-    scan_width,
-)
+from hashlearn.search._planning import Size, plan_nearest, plan_within
+from hashlearn.search._scan import Codes, nearest_rows, padded, rows_within, scan_width
 from hashlearn.search._state import Ids, State, allowed, checked_ids, find_rows, more, part_of, rows_of
-from hashlearn.search._tables import Estimate, Tables, least_queries, scan_cost
+from hashlearn.search._tables import Estimate, Tables, least_queries
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -62,8 +56,8 @@ class HammingIndex:
         #: Larger arrays, of which the state is the beginning; what is behind it may be filled.
         self._room = room
         self._tables: Tables | None = None
-        # Queries within a radius since the last change.
-        self._scanned = 0
+        # For each radius, the queries since the last change, and since tables were made.
+        self._asked: Counter[int] = Counter()
 
     def __len__(self) -> int:
         return len(self._state.ids)
@@ -72,6 +66,10 @@ class HammingIndex:
         if not isinstance(id, (int, np.integer)) or not 0 <= id < np.iinfo(np.int64).max:
             return False
         return bool(self.contains([int(id)])[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        ids, codes = self.snapshot()
+        return _restored, (type(self), self.n_bits, np.array(codes), np.array(ids))
 
     def __repr__(self) -> str:
         return f"HammingIndex(n_bits={self.n_bits}), {len(self):,} codes"
@@ -236,8 +234,9 @@ class HammingIndex:
         with self._changing:
             if state is not self._state:  # changed meanwhile
                 return None
-            n, self._scanned = len(state.ids), self._scanned + n_queries
-            if self._tables is None and not forced and self._scanned < least_queries(n, self._width):
+            n = len(state.ids)
+            self._asked[radius] += n_queries
+            if self._tables is None and not forced and self._asked.total() < least_queries(n, self._width):
                 return None  # as the plan would say, without the time to make one
             plan = self._plan_within(radius, 0)
             if plan.engine != "tables" and not forced:
@@ -252,6 +251,7 @@ class HammingIndex:
                 with self._changing:
                     if state is self._state:
                         self._tables = tables
+                        self._asked.clear()
         return tables
 
     # -- plans --------------------------------------------------------------------------------------------------------
@@ -260,45 +260,23 @@ class HammingIndex:
         """How a search for the ``k`` nearest, or within a ``radius``, of so many queries would be done now."""
         n_queries = _at_least("n_queries", n_queries, 0)
         if k is not None and radius is None:
-            return self._plan_search(_at_least("k", k, 1))
+            return plan_nearest(self._size(), _at_least("k", k, 1))
         if radius is not None and k is None:
             with self._changing:
                 return self._plan_within(min(_at_least("radius", radius, 0), self.n_bits), n_queries)
         raise ValueError("explain takes k or radius, one of them.")
 
-    def _plan_search(self, k: int) -> Plan:
-        n = len(self)
-        cost = scan_cost(n, self._width) / 1e3
-        size = f"{n:,} codes of {self.n_bits} bits"
-        if is_sorted_for(min(k, n), self._width):
-            return Plan("sort", f"the distances to {size} are sorted, {min(k, n):,} being too many to count", 8 * cost)
-        how = "the nearest kept in a heap" if k <= HEAP_MOST else "counted by distance"
-        return Plan("scan", f"{size} are compared, {how}", 2 * cost)
-
     def _plan_within(self, radius: int, n_queries: int) -> Plan:
-        n = len(self)
-        scan = scan_cost(n, self._width)
-        size = f"{n:,} codes of {self.n_bits} bits"
-        if not n:
+        """With the lock: how so many queries more would be answered."""
+        size = self._size()
+        if not size.n_codes:
             return Plan("scan", f"{size} are compared", 0.0)
-        estimate = self._fresh_estimate()
-        if self._tables is not None:
-            shape = self._tables.shape
-            cost = estimate.cost(shape, radius, n)
-            if cost < scan:
-                return Plan("tables", f"{shape} of {size} are there, {_times(scan / cost)} a scan", cost / 1e3, shape)
-        best = estimate.cheapest(radius, n)
-        cost = scan if best is None else estimate.cost(best, radius, n)
-        if best is None or cost >= scan:
-            return Plan("scan", f"{size} are compared, which no tables do sooner at radius {radius}", scan / 1e3)
-        # Made once as much time was spent on scans as it takes to make them: at most twice the least possible.
-        worth = int(best.stored_cost * n / (scan - cost)) + 1
-        queries = self._scanned + n_queries
-        gain = f"{best} would be {_times(scan / cost)} a scan"
-        if queries < worth:
-            reason = f"{size} are compared; {gain}, and are made after {worth:,} queries without a change"
-            return Plan("scan", reason, scan / 1e3, best)
-        return Plan("tables", f"{gain} of {size}, and are made for {queries:,} queries", cost / 1e3, best)
+        there = None if self._tables is None else self._tables.shape
+        asked = self._asked + Counter({radius: n_queries})
+        return plan_within(size, radius, self._fresh_estimate(), there, asked)
+
+    def _size(self) -> Size:
+        return Size(len(self), self.n_bits, self._width)
 
     def _fresh_estimate(self) -> Estimate:
         """An estimate from these codes, or from nearly as many: one code more does not change what codes are like."""
@@ -334,8 +312,11 @@ class HammingIndex:
         return index
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:.0f}× as fast as" if ratio >= 2 else f"{ratio:.1f}× as fast as"
+def _restored(kind: type[HammingIndex], n_bits: int, codes: Codes, ids: Ids) -> HammingIndex:
+    """An index from a pickle, or a copy of one."""
+    index = kind(n_bits)
+    index.add(codes, ids)
+    return index
 
 
 def _at_least(name: str, value: int, least: int) -> int:
