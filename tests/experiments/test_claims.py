@@ -163,9 +163,9 @@ def test_below_some_and_peak_and_mostly():
     chosen = view(values, measure="p@3")
     assert below_some(("p@3",), 64)(chosen)[0]
     assert not below_some(("p@3",), 32)(chosen)[0]
-    assert peak(("p@3",), 32)(chosen) == (True, "highest P@3: UDH-DNN at 32 bits, 9.00 (UDH-DNN at 32 bits 9.00)")
+    assert peak(("p@3",), 32)(chosen) == (True, "highest P@3: UDH-DNN at 32 bits 9.00 (ITQ at 64 bits 4.00)")
     higher = view({**values, "lsh": of(1, 2, 3, 10)}, measure="p@3")
-    assert not peak(("p@3",), 32)(higher)[0]
+    assert peak(("p@3",), 32)(higher) == (False, "highest P@3: LSH at 64 bits 10.00 (UDH-DNN at 32 bits 9.00)")
     assert not peak(("p@3",), 64)(chosen)[0]
     empty = view({"udh-dnn": {64: 60}, "itq": {64: 51}}, ("itq",), measure="empty@3")
     assert mostly(("empty@3",), 64)(empty) == (

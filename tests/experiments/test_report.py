@@ -157,8 +157,12 @@ def test_ours_stand_beside_the_published():
 
 
 def test_codes_time_and_memory_are_the_records():
-    page, (outcomes,) = page_of("check-siftsmall")
-    records = outcomes.records
+    given = records_of("check-siftsmall")
+    for record in given:
+        if (record["method"], record["n_bits"], record["seed"]) == ("itq", 32, 1):
+            record["machine"] = {**record["machine"], "cores": 1}
+    (outcomes,) = outcomes_of(given)
+    page, records = Page(html_report([outcomes], [])), outcomes.records
     _, *codes = page.table("check-siftsmall", "The codes")
     _, *costs = page.table("check-siftsmall", "Time and memory")
     pairs = [(m, b) for m in ("lsh", "itq", "udh-dnn-from-itq") for b in (16, 32, 64)]
@@ -171,12 +175,13 @@ def test_codes_time_and_memory_are_the_records():
             assert code[column] == f"{factor * np.mean(values_of(records, method, b, 'codes', name)):{form}}"
         assert code[9] == f"{100 * np.mean(values_of(records, method, b, 'scores', 'empty@3')):.1f}"
         seconds = values_of(records, method, b, "training", "seconds")
-        assert float(cost[2]) == pytest.approx(min(seconds), rel=0.01)
-        assert float(cost[3]) == pytest.approx(np.mean(seconds), rel=0.01)
+        assert cost[2] == ("1, 2" if (method, b) == ("itq", 32) else "2")
+        assert float(cost[3]) == pytest.approx(min(seconds), rel=0.01)
+        assert float(cost[4]) == pytest.approx(np.mean(seconds), rel=0.01)
         cpu = np.mean(values_of(records, method, b, "training", "cpu_seconds"))
-        assert float(cost[4]) == pytest.approx(cpu, rel=0.01)
-        assert cost[5] == f"{max(values_of(records, method, b, 'training', 'peak_bytes')) / 1e6:,.0f}"
-        assert float(cost[6]) == pytest.approx(min(values_of(records, method, b, "encoding_microseconds")), abs=0.06)
+        assert float(cost[5]) == pytest.approx(cpu, rel=0.01)
+        assert cost[6] == f"{max(values_of(records, method, b, 'training', 'peak_bytes')) / 1e6:,.0f}"
+        assert float(cost[7]) == pytest.approx(min(values_of(records, method, b, "encoding_microseconds")), abs=0.06)
 
 
 def test_warnings_are_counted():

@@ -219,10 +219,15 @@ def peak(measures: Sequence[str], n_bits: int, bits: Sequence[int] = ALL) -> Che
     def one(view: View, measure: str) -> tuple[bool, str]:
         found = {(m, length): view.mean(m, length, measure) for m in view.everyone for length in bits}
         method, length = max(found, key=lambda key: found[key])
-        top = f"{view.outcomes.label(method)} at {length} bits, {found[method, length]:.2f}"
-        mine = f"{view.outcomes.label(view.subject)} at {n_bits} bits {found[view.subject, n_bits]:.2f}"
         held = (method, length) == (view.subject, n_bits)
-        return held, f"highest {measure_label(measure)}: {top} ({mine})"
+        # Beside the highest stands the highest of the others, or else the subject's own.
+        beside = (view.subject, n_bits)
+        if held:
+            beside = max((key for key in found if key[0] != view.subject), key=lambda key: found[key])
+        top, other = (
+            f"{view.outcomes.label(m)} at {bits} bits {found[m, bits]:.2f}" for m, bits in ((method, length), beside)
+        )
+        return held, f"highest {measure_label(measure)}: {top} ({other})"
 
     return lambda view: _compared(one(view, measure) for measure in measures)
 

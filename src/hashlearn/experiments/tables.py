@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hashlearn._printing import count
 from hashlearn.datasets import DATASETS
 from hashlearn.evaluation import Protocol
 from hashlearn.experiments.figures import ablates
@@ -176,7 +177,9 @@ def cost_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
             outcomes.number(method, n_bits, "training", name) for name in ("seconds", "cpu_seconds", "peak_bytes")
         )
         encoding = [record["encoding_microseconds"] for record in outcomes.of(method, n_bits)]
+        cores = sorted({record["machine"]["cores"] for record in outcomes.of(method, n_bits)})
         fields = (
+            ", ".join(map(str, cores)),
             _NOTHING if seconds is None else _amount(min(seconds.values)),
             _NOTHING if seconds is None else _amount(seconds.mean),
             _NOTHING if cpu is None else _amount(cpu.mean),
@@ -187,13 +190,18 @@ def cost_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
     head = (
         "method",
         "bits",
+        "cores",
         "training, s (least)",
         "mean",
         "CPU, s (mean)",
         "peak memory, MB",
         "encoding, µs a vector",
     )
-    return Table("Time and memory. Peak: of the whole process, the data with it. Encoding: a vector", head, tuple(rows))
+    caption = (
+        "Time and memory. Cores: how many a run had, where runs differ all of them. "
+        "Peak: of the whole process, the data with it. Encoding: a vector"
+    )
+    return Table(caption, head, tuple(rows))
 
 
 def warning_words(outcomes: Outcomes) -> list[str]:
@@ -286,7 +294,7 @@ def overview(outcomes: Sequence[Outcomes]) -> list[tuple[str, str]]:
         ("Training", f"{duration(training)} in all"),
         ("With data, encoding and judging", f"{duration(total)} in all, run after run"),
         ("Made", " to ".join(dict.fromkeys(pick(r["finished"] for r in own)[:10] for pick in (min, max)))),
-        ("Machine", "; ".join(_each(f"{m['processor']}, {m['cores']} cores" for m in machines))),
+        ("Machine", "; ".join(_each(f"{m['processor']}, {count(m['cores'], 'core')} a run" for m in machines))),
         ("Version", ", ".join(_each(f"hashlearn {m['hashlearn']}" for m in machines))),
         ("With", "; ".join(_each(_libraries(m) for m in machines))),
     ]
