@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hashlearn.codes import hamming, n_bytes, pack
 from hashlearn.errors import IndexFileError
 from hashlearn.search import MISSING, HammingIndex, _scan, _tables
-from hashlearn.search._planning import Size, plan_within
+from hashlearn.search._planning import Costs, Ledger, Size, choose, plan_within
 
 LENGTHS = (1, 7, 8, 12, 63, 64, 65, 256)
 
@@ -443,10 +443,11 @@ def test_tables_are_made_when_enough_was_asked_and_dropped_by_a_change():
     assert index.explain(radius=40, n_queries=10_000) == index.explain(radius=40)
     assert index.explain(radius=40).tables is None
     expected = index.within(codes[:50], 1, engine="scan")
-    for _ in range(3):  # 4,000 queries at 1,000 or so a call
-        index.within(codes[:1000], 1)
-        assert index._tables is None or index.explain(radius=1).engine == "tables"
-    index.within(codes[:5000], 1)
+    needed = int(re.search(r"after ([0-9,]+) more", index.explain(radius=1, n_queries=0).reason)[1].replace(",", ""))
+    index.within(codes[: needed - 1], 1)
+    assert index._tables is None
+    index.within(codes[:1], 1)
+    assert index._tables is not None
     assert index.explain(radius=1).engine == "tables"
     assert "are there" in index.explain(radius=1).reason
     found = index.within(codes[:50], 1)
@@ -461,7 +462,8 @@ def test_tables_are_replaced_when_another_radius_has_paid_for_others():
     index = HammingIndex(64)
     codes = some_codes(rng, 40_000, 64)
     index.add(codes)
-    index.within(codes[:1], 1, engine="tables")
+    for _ in range(2):
+        index.within(codes[:1], 1, engine="tables")
     assert index._tables.shape == _tables.Shape(2, 32)
     plan = index.explain(radius=3, n_queries=0)
     assert (plan.engine, plan.tables) == ("tables", _tables.Shape(2, 32))
@@ -477,22 +479,150 @@ def test_tables_are_replaced_when_another_radius_has_paid_for_others():
     index.within(codes[:left], 3)
     assert index._tables.shape == _tables.Shape(4, 16)
     assert pairs_of(index.within(codes[:20], 3)) == expected
+    # And back again, each time for what was asked since.
+    for _ in range(20):
+        index.within(codes, 1)
+        if index._tables.shape == _tables.Shape(2, 32):
+            break
+        assert index.explain(radius=1).tables == _tables.Shape(4, 16)
+    assert index._tables.shape == _tables.Shape(2, 32)
+    index.within(codes[:1], 3)
+    assert index._tables.shape == _tables.Shape(2, 32)
 
 
-def test_tables_are_not_replaced_where_others_lose_more():
-    """Queries that the tables at hand serve better speak against others."""
+def known_costs():
+    """A million codes; at radius 1 two tables are best, at radius 3 four, by a million comparisons a query."""
     size, shapes = Size(1_000_000, 64, 8), (_tables.Shape(2, 32), _tables.Shape(4, 16))
     estimate = _tables.Estimate(some_codes(np.random.default_rng(0), 1000, 64), 64)
     estimate._agreeing = {(shape, flips): 1e-6 for shape in shapes for flips in range(4)}
     estimate._cheapest = {1: (1_000_000, shapes[0]), 3: (1_000_000, shapes[1])}
-    costs = {(shape, radius): estimate.cost(shape, radius, 1_000_000) for shape in shapes for radius in (1, 3)}
-    making = shapes[1].stored_cost * 1_000_000
-    enough = int(making / (costs[shapes[0], 3] - costs[shapes[1], 3])) + 1
-    assert plan_within(size, 3, estimate, shapes[0], {3: enough}).tables == shapes[1]
-    assert plan_within(size, 3, estimate, shapes[0], {3: enough - 2}).tables == shapes[0]
-    lost = int((costs[shapes[1], 1] - costs[shapes[0], 1]) * 10**6)
-    assert lost > 0
-    assert plan_within(size, 3, estimate, shapes[0], {3: enough, 1: 10**6}).tables == shapes[0]
+    return Costs(size, estimate), *shapes
+
+
+def test_tables_are_replaced_once_others_would_have_saved_what_they_cost():
+    costs, two, four = known_costs()
+    gain = costs.of(two, 3) - costs.of(four, 3)
+    enough = int(costs.making(four) / gain) + 1
+    ledger = Ledger()
+    ledger.note(3, enough - 1)
+    ledger.settle(costs, two)
+    assert choose(costs, 3, two, ledger) == (two, None)
+    assert plan_within(costs, 3, two, ledger, 0).tables == two
+    assert "after 1 more such" in plan_within(costs, 3, two, ledger, 0).reason
+    assert plan_within(costs, 3, two, ledger, 1).tables == four
+    ledger.note(3, 1)
+    ledger.settle(costs, two)
+    assert choose(costs, 3, two, ledger) == (two, four)
+    assert choose(costs, 1, two, ledger) == (two, None)  # at that radius the others are no better
+
+
+def test_what_the_tables_at_hand_serve_better_counts_against_others_but_leaves_no_debt():
+    costs, two, four = known_costs()
+    gain, loss = costs.of(two, 3) - costs.of(four, 3), costs.of(four, 1) - costs.of(two, 1)
+    assert min(gain, loss) > 0
+    ledger = Ledger()
+    ledger.note(3, 100)
+    ledger.settle(costs, two)
+    assert ledger.saved(four) == pytest.approx(100 * gain)
+    ledger.note(1, int(50 * gain / loss))
+    ledger.settle(costs, two)
+    assert ledger.saved(four) == pytest.approx(50 * gain, rel=0.05)
+    ledger.note(1, 10**9)
+    ledger.settle(costs, two)
+    assert ledger.saved(four) == 0
+    ledger.note(3, 7)
+    ledger.settle(costs, two)
+    assert ledger.saved(four) == pytest.approx(7 * gain)
+
+
+class HeldTables(_tables.Tables):
+    """Tables whose making waits until the test lets it go on."""
+
+    def __init__(self, *args):
+        self.made.append(args[1])
+        self.begun.set()
+        assert self.go_on.wait(30)
+        super().__init__(*args)
+
+
+@pytest.fixture
+def held(monkeypatch):
+    HeldTables.begun, HeldTables.go_on, HeldTables.made = threading.Event(), threading.Event(), []
+    monkeypatch.setattr("hashlearn.search.index.Tables", HeldTables)
+    yield HeldTables
+    HeldTables.go_on.set()
+
+
+def large_index():
+    codes = some_codes(np.random.default_rng(0), 20_000, 64)
+    index = HammingIndex(64)
+    index.add(codes)
+    return index, codes
+
+
+def test_others_scan_and_change_while_tables_are_made(held):
+    index, codes = large_index()
+    expected = pairs_of(index.within(codes[:30], 2, engine="scan"))
+    found = []
+    thread = threading.Thread(target=lambda: found.append(pairs_of(index.within(codes[:15_000], 2)[:30])))
+    thread.start()
+    assert held.begun.wait(30)
+    assert pairs_of(index.within(codes[:30], 2)) == expected  # does not wait
+    assert pairs_of(index.within(codes[:15_000], 5)[:1])[0][0][0] == 0
+    assert len(held.made) == 1
+    held.go_on.set()
+    thread.join()
+    assert found == [expected]
+    assert index._tables is not None
+
+
+def test_tables_of_what_has_changed_meanwhile_are_not_kept(held):
+    index, codes = large_index()
+    expected = pairs_of(index.within(codes[:1], 0))
+    assert expected == [[(0, 0)]]
+    found = []
+    thread = threading.Thread(target=lambda: found.append(pairs_of(index.within(codes[:15_000], 2)[:1])))
+    thread.start()
+    assert held.begun.wait(30)
+    index.remove([0])
+    held.go_on.set()
+    thread.join()
+    assert found == [expected]  # as it was when the search began
+    assert index._tables is None
+    assert pairs_of(index.within(codes[:1], 0)) == [[]]
+    assert pairs_of(index.within(codes[:1], 0, engine="tables")) == [[]]
+
+
+def test_nothing_is_made_for_codes_that_have_changed_already(held, monkeypatch):
+    """A thread that has seen the codes before a change, and comes to make tables after it, scans."""
+    index, _codes = large_index()
+    state = index._state
+    held.go_on.set()
+    index.remove([5])
+    assert index._tables_for(state, 2, 100_000, forced=False) is None
+    assert index._make_tables(state, _tables.Shape(2, 32), wait=False) is None
+    assert not held.made
+    old = index._make_tables(state, _tables.Shape(2, 32), wait=True)  # as engine="tables" asks for
+    assert old is not index._tables
+    assert index._tables is None
+
+
+def test_two_radii_in_turn_do_not_make_tables_all_the_time(held):
+    index, codes = large_index()
+    held.go_on.set()
+    stop = threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            index.within(codes[:1], 1)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    for _ in range(40):
+        index.within(codes[:2000], 5)
+    stop.set()
+    thread.join()
+    assert len(held.made) <= 4
 
 
 def test_an_estimate_is_made_anew_when_codes_have_changed():
@@ -508,7 +638,7 @@ def test_very_long_codes_are_planned_soon():
     index = HammingIndex(16_384)
     index.add(np.zeros((10, 2048), np.uint8))
     assert index.explain(radius=1).engine == "scan"
-    assert index._fresh_estimate()._differing.shape[0] <= 512
+    assert index._fresh_estimate(index._state)._differing.shape[0] <= 512
 
 
 def test_small_indexes_are_scanned():
@@ -531,7 +661,7 @@ def test_the_estimate_counts_what_tables_find():
         tables = _tables.Tables(index._state.codes, shape)
         counted.reset()
         tables.within(codes[:1000], radius)
-        expected = len(codes) * index._fresh_estimate().agreeing(shape, shape.flips(radius))
+        expected = len(codes) * index._fresh_estimate(index._state).agreeing(shape, shape.flips(radius))
         assert expected == pytest.approx(counted.ndis / 1000, rel=0.35)
 
 
@@ -673,11 +803,22 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
 # -- copies -----------------------------------------------------------------------------------------------------------
 
 
+class Remarked(HammingIndex):
+    """One with an attribute and a way to be made of its own."""
+
+    def __init__(self, remark):
+        super().__init__(12)
+        self.remark = remark
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda index: pickle.loads(pickle.dumps(index))])
 def test_a_copy_of_an_index_is_one_of_its_own(copied):
-    index, _codes, ids, _ = filled(12, n=50)
+    index, (_, codes, ids, _) = Remarked("mine"), filled(12, n=50)
+    index.add(codes, ids)
     other = copied(index)
     assert other.n_bits == 12
+    assert other.remark == "mine"
+    assert type(other) is Remarked
     np.testing.assert_array_equal(other.ids, index.ids)
     np.testing.assert_array_equal(other.codes, index.codes)
     other.remove(ids[:1])

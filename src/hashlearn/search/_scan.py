@@ -127,7 +127,7 @@ def rows_within(queries: Codes, codes: Codes, radius: int) -> tuple[Rows, Distan
             size = int(ends[-1])
             distances = faiss.rev_swig_ptr(found.distances, size).astype(np.int32) if size else np.empty(0, np.int32)
             rows = faiss.rev_swig_ptr(found.labels, size).copy() if size else np.empty(0, np.int64)
-        parts[part.start] = np.diff(ends), distances, rows
+        parts[part.start] = ends[1:] - ends[:-1], distances, rows
 
     share(work, len(queries), len(codes), len(queries))
     return gathered([parts[start] for start in sorted(parts)])
@@ -139,10 +139,12 @@ def gathered(parts: list[tuple[Any, Any, Any]]) -> tuple[Rows, Distances, Rows]:
         np.concatenate(columns) if len(columns) > 1 else columns[0] for columns in zip(*parts, strict=True)
     )
     offsets = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    queries = () if len(counts) == 1 else (np.repeat(np.arange(len(counts)), counts),)
-    order = np.lexsort((rows, distances, *queries))
-    return offsets, distances[order].astype(np.int32, copy=False), rows[order]
+    counts.cumsum(out=offsets[1:])
+    if len(rows) > 1:
+        queries = () if len(counts) == 1 else (np.repeat(np.arange(len(counts)), counts),)
+        order = np.lexsort((rows, distances, *queries))
+        distances, rows = distances[order], rows[order]
+    return offsets, distances.astype(np.int32, copy=False), rows
 
 
 def share(work: Callable[[slice], None], n_queries: int, n_codes: int, most: int) -> None:

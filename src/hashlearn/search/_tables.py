@@ -21,21 +21,24 @@ import numpy as np
 
 from hashlearn.search._scan import Codes, Distances, Rows, gathered, one_openmp_thread, share
 
-# Nanoseconds, measured (benchmarks/bench_search.py): a lookup, a code found in a table, a code put into a table.
-_LOOKUP, _FOUND, _STORED = 100.0, 120.0, 800.0
+# Nanoseconds, measured (benchmarks/bench_search.py): a query, a lookup, a code found in a table, a code put into one.
+_QUERY, _LOOKUP, _FOUND, _STORED = 1000.0, 100.0, 120.0, 800.0
 # Nanoseconds to compare one code in a scan, by its bytes; longer ones in proportion.
 _COMPARED = {4: 0.55, 8: 0.6, 16: 1.0, 20: 1.4, 32: 2.2, 64: 4.5}
 _MOST_TABLES = 16
 _MOST_BITS = 32
 _MOST_LOOKUPS = 100_000
 _N_PAIRS = 20_000
-# A query by tables is about as much work as comparing so many codes.
-_SCANNED_CODES = 50_000
 
 
 def scan_cost(n_codes: int, width: int) -> float:
     """Nanoseconds of a query that is compared with every code of this many bytes."""
     return n_codes * _COMPARED.get(width, width * _COMPARED[64] / 64)
+
+
+def like_codes(cost: float, width: int) -> int:
+    """How many codes of this many bytes are compared in so many nanoseconds."""
+    return int(min(cost, 1e9) / scan_cost(1, width))
 
 
 def least_queries(n_codes: int, width: int) -> int:
@@ -78,6 +81,8 @@ class Estimate:
         #: Where the codes of a pair differ: (bits, pairs), in the order in which FAISS reads bits.
         self._differing = np.unpackbits(x, axis=1, bitorder="little").T.copy()
         self._agreeing: dict[tuple[Shape, int], float] = {}
+        #: For tables and a radius: the cost of the lookups, and, for each stored code, of what they find.
+        self._parts: dict[tuple[Shape, int], tuple[float, float]] = {}
         #: For each radius, for how many codes the cheapest tables were sought, and which they are.
         self._cheapest: dict[int, tuple[int, Shape | None]] = {}
 
@@ -91,10 +96,13 @@ class Estimate:
 
     def cost(self, shape: Shape, radius: int, n_codes: int) -> float:
         """Nanoseconds of a query, like the codes themselves, of tables of so many codes; inf: too many lookups."""
-        if shape.lookups(radius) > _MOST_LOOKUPS:
-            return inf
-        found = n_codes * self.agreeing(shape, shape.flips(radius))
-        return _LOOKUP * shape.lookups(radius) + _FOUND * found
+        if (shape, radius) not in self._parts:
+            lookups = shape.lookups(radius)
+            few = lookups <= _MOST_LOOKUPS
+            found = self.agreeing(shape, shape.flips(radius)) if few else 0.0
+            self._parts[shape, radius] = _QUERY + _LOOKUP * lookups if few else inf, _FOUND * found
+        fixed, each = self._parts[shape, radius]
+        return fixed + each * n_codes
 
     def cheapest(self, radius: int, n_codes: int) -> Shape | None:
         """The tables that answer this radius soonest; None if each would take too many lookups."""
@@ -110,7 +118,7 @@ class Estimate:
 
 
 class Tables:
-    """The tables themselves: up to about 130 bytes for each code and table."""
+    """The tables themselves: up to about 130 bytes for each code and table. Searches of several threads take turns."""
 
     def __init__(self, codes: Codes, shape: Shape) -> None:
         import faiss
@@ -122,16 +130,17 @@ class Tables:
         # The number of flips is the index's, not the search's.
         self._lock = Lock()
 
-    def within(self, queries: Codes, radius: int) -> tuple[Rows, Distances, Rows]:
-        """As :func:`~hashlearn.search._scan.rows_within`."""
+    def within(self, queries: Codes, radius: int, n_codes: int | None = None) -> tuple[Rows, Distances, Rows]:
+        """As :func:`~hashlearn.search._scan.rows_within`; a query is as much work as a scan of ``n_codes`` codes."""
         parts: dict[int, tuple[Any, Any, Any]] = {}
 
         def work(part: slice) -> None:
             with one_openmp_thread():
-                ends, distances, rows = self._index.range_search(queries[part], radius + 1)
-            parts[part.start] = np.diff(ends.astype(np.int64)), distances, rows
+                limits, distances, rows = self._index.range_search(queries[part], radius + 1)
+            ends = limits.astype(np.int64)
+            parts[part.start] = ends[1:] - ends[:-1], distances, rows
 
         with self._lock:
             self._index.nflip = self.shape.flips(radius)
-            share(work, len(queries), _SCANNED_CODES, len(queries))
+            share(work, len(queries), n_codes or 0, len(queries))
         return gathered([parts[start] for start in sorted(parts)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections import Counter
+from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +13,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from hashlearn.codes import check_codes, n_bytes
 from hashlearn.search._answers import MISSING, Engine, Matches, Neighbours, Plan
-from hashlearn.search._planning import Size, plan_nearest, plan_within
+from hashlearn.search._planning import Costs, Ledger, Size, choose, plan_nearest, plan_within
 from hashlearn.search._scan import Codes, nearest_rows, padded, rows_within, scan_width
 from hashlearn.search._state import Ids, State, allowed, checked_ids, find_rows, more, part_of, rows_of
-from hashlearn.search._tables import Estimate, Tables, least_queries
+from hashlearn.search._tables import Estimate, Shape, Tables, least_queries, like_codes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["HammingIndex"]
+
+_NOT_COPIED = {"_state", "_changing", "_making", "_estimate", "_changed", "_room", "_tables", "_ledger", "_served"}
 
 
 class HammingIndex:
@@ -45,19 +47,23 @@ class HammingIndex:
     def __init__(self, n_bits: int) -> None:
         self.n_bits = operator.index(n_bits)
         self._width = scan_width(n_bytes(self.n_bits))
+        self._begin(State(np.empty((0, self._width), np.uint8), np.empty(0, np.int64)))
+
+    def _begin(self, state: State) -> None:
         self._changing, self._making = Lock(), Lock()
         self._estimate: Estimate | None = None
         # Codes that were changed or removed since the estimate was made.
         self._changed = 0
-        self._set(State(np.empty((0, self._width), np.uint8), np.empty(0, np.int64)))
+        self._set(state)
 
     def _set(self, state: State, room: State | None = None) -> None:
         self._state = state
         #: Larger arrays, of which the state is the beginning; what is behind it may be filled.
         self._room = room
         self._tables: Tables | None = None
-        # For each radius, the queries since the last change, and since tables were made.
-        self._asked: Counter[int] = Counter()
+        self._ledger = Ledger()
+        # Radii at which no tables are better than those that are there.
+        self._served: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._state.ids)
@@ -67,9 +73,16 @@ class HammingIndex:
             return False
         return bool(self.contains([int(id)])[0])
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        ids, codes = self.snapshot()
-        return _restored, (type(self), self.n_bits, np.array(codes), np.array(ids))
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles and copies: all but locks, tables and room."""
+        state = self._state
+        own = {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
+        return {**own, "_state": State(np.array(state.codes), np.array(state.ids))}
+
+    def __setstate__(self, own: dict[str, Any]) -> None:
+        state = own.pop("_state")
+        self.__dict__.update(own)
+        self._begin(state)
 
     def __repr__(self) -> str:
         return f"HammingIndex(n_bits={self.n_bits}), {len(self):,} codes"
@@ -225,34 +238,64 @@ class HammingIndex:
         tables = None
         if engine == "tables" or (engine is None and allow is None):
             tables = self._tables_for(state, radius, len(queries), forced=engine is not None)
-        find = rows_within(queries, state.codes, radius) if tables is None else tables.within(queries, radius)
-        offsets, distances, rows = find
+        if tables is None:
+            offsets, distances, rows = rows_within(queries, state.codes, radius)
+        else:
+            offsets, distances, rows = tables.within(queries, radius, self._like_codes(tables.shape, radius))
         return Matches(offsets, distances, state.ids[rows])
+
+    def _like_codes(self, shape: Shape, radius: int) -> int | None:
+        """A query by tables is as much work as comparing about so many codes; None: not known."""
+        estimate = self._estimate
+        return None if estimate is None else like_codes(estimate.cost(shape, radius, estimate.n_codes), self._width)
 
     def _tables_for(self, state: State, radius: int, n_queries: int, *, forced: bool) -> Tables | None:
         """Tables to search in, made if that pays (or if they are asked for); None: scan."""
         with self._changing:
-            if state is not self._state:  # changed meanwhile
+            if state is not self._state and not forced:  # changed meanwhile
                 return None
-            n = len(state.ids)
-            self._asked[radius] += n_queries
-            if self._tables is None and not forced and self._asked.total() < least_queries(n, self._width):
-                return None  # as the plan would say, without the time to make one
-            plan = self._plan_within(radius, 0)
-            if plan.engine != "tables" and not forced:
-                return None
-            shape = plan.tables or self._fresh_estimate().cheapest(radius, n)
-        if shape is None:
-            raise ValueError(f"radius {radius} would take too many lookups in tables: leave engine out.")
-        with self._making:  # not with the other lock, for searches and changes to go on
+            self._ledger.note(radius, n_queries)
+            tables = self._tables if state is self._state else None
+            if tables is not None and radius in self._served:
+                return tables
+            if tables is None and not forced and self._ledger.n_queries < least_queries(len(state.ids), self._width):
+                return None  # nothing is worth making yet, without the time to see what might be
+            costs = self._costs(state)
+            there = None if tables is None else tables.shape
+            self._ledger.settle(costs, there)
+            now, better = choose(costs, radius, there, self._ledger)
+            if now is not None and now == costs.best(radius):
+                self._served.add(radius)
+            if forced and better is None:
+                now = there if there is not None and costs.by_tables(there, radius) < inf else None
+                better = costs.cheapest(radius) if now is None else None
+                if now is better:
+                    raise ValueError(f"radius {radius} would take too many lookups in tables: leave engine out.")
+        if better is None:
+            return None if now is None else tables
+        made = self._make_tables(state, better, wait=forced)
+        return (None if now is None else tables) if made is None else made
+
+    def _make_tables(self, state: State, shape: Shape, *, wait: bool) -> Tables | None:
+        """Make tables and keep them if nothing has changed meanwhile; None if another thread is making some.
+
+        Not with the lock of changes, for searches and changes to go on.
+        """
+        if not self._making.acquire(blocking=wait):
+            return None
+        try:
             tables = self._tables
-            if state is not self._state or tables is None or tables.shape != shape:
-                tables = Tables(state.codes, shape)
-                with self._changing:
-                    if state is self._state:
-                        self._tables = tables
-                        self._asked.clear()
-        return tables
+            if state is self._state and tables is not None and tables.shape == shape:
+                return tables  # by the thread that was waited for
+            if state is not self._state and not wait:
+                return None
+            tables = Tables(state.codes, shape)
+            with self._changing:
+                if state is self._state:
+                    self._tables, self._ledger, self._served = tables, Ledger(), set()
+            return tables
+        finally:
+            self._making.release()
 
     # -- plans --------------------------------------------------------------------------------------------------------
 
@@ -268,21 +311,24 @@ class HammingIndex:
 
     def _plan_within(self, radius: int, n_queries: int) -> Plan:
         """With the lock: how so many queries more would be answered."""
-        size = self._size()
-        if not size.n_codes:
-            return Plan("scan", f"{size} are compared", 0.0)
+        if not len(self):
+            return Plan("scan", f"{self._size()} are compared", 0.0)
+        costs = self._costs(self._state)
         there = None if self._tables is None else self._tables.shape
-        asked = self._asked + Counter({radius: n_queries})
-        return plan_within(size, radius, self._fresh_estimate(), there, asked)
+        self._ledger.settle(costs, there)
+        return plan_within(costs, radius, there, self._ledger, n_queries)
+
+    def _costs(self, state: State) -> Costs:
+        return Costs(Size(len(state.ids), self.n_bits, self._width), self._fresh_estimate(state))
 
     def _size(self) -> Size:
         return Size(len(self), self.n_bits, self._width)
 
-    def _fresh_estimate(self) -> Estimate:
+    def _fresh_estimate(self, state: State) -> Estimate:
         """An estimate from these codes, or from nearly as many: one code more does not change what codes are like."""
-        n = len(self)
+        n = len(state.ids)
         if self._estimate is None or self._changed > 0.2 * n or not 0.8 <= self._estimate.n_codes / n <= 1.25:
-            self._estimate, self._changed = Estimate(self._state.codes, self.n_bits), 0
+            self._estimate, self._changed = Estimate(state.codes, self.n_bits), 0
         return self._estimate
 
     # -- files --------------------------------------------------------------------------------------------------------
@@ -310,13 +356,6 @@ class HammingIndex:
         index = cls(n_bits)
         index._set(State(padded(codes, index._width), ids))
         return index
-
-
-def _restored(kind: type[HammingIndex], n_bits: int, codes: Codes, ids: Ids) -> HammingIndex:
-    """An index from a pickle, or a copy of one."""
-    index = kind(n_bits)
-    index.add(codes, ids)
-    return index
 
 
 def _at_least(name: str, value: int, least: int) -> int:
