@@ -294,6 +294,26 @@ def test_add_vectors_with_ids_and_payloads(vectors, tmp_path):
     assert json.loads(run("add", tmp_path / "x.hl", folder / "q.fvecs", "--json").stdout)["items"] == 506
 
 
+@pytest.mark.parametrize("wrong", ["ids", "there", "payloads"])
+def test_what_can_not_be_added_whole_is_not_added(wrong, vectors, tmp_path, monkeypatch):
+    monkeypatch.setattr("hashlearn.search.filling._BATCH", 100)
+    folder, _ = vectors
+    run("index", folder / "m", folder / "x.npy", "-o", tmp_path / "x.hl")
+    ids, payloads = [str(1000 + i) for i in range(500)], ["null"] * 500
+    if wrong == "ids":
+        ids[450] = "1003"
+    elif wrong == "there":
+        ids[450] = "3"
+    else:
+        payloads[450] = "NaN"
+    (tmp_path / "ids.txt").write_text("\n".join(ids) + "\n")
+    (tmp_path / "payloads.jsonl").write_text("\n".join(payloads) + "\n")
+    options = ["--ids", tmp_path / "ids.txt", "--payloads", tmp_path / "payloads.jsonl"]
+    run("add", tmp_path / "x.hl", folder / "x.npy", *options, code=2)
+    with Collection.open(tmp_path / "x.hl") as collection:
+        assert len(collection) == 500
+
+
 def test_a_data_set_by_its_name(tmp_path):
     run("fit", "digits", "-b", 32, "-o", tmp_path / "m")
     run("index", tmp_path / "m", "digits", "-o", tmp_path / "digits.hl")
@@ -347,6 +367,65 @@ def test_one_picture_under_several_spellings(own):
     picture(60).save(own / "more" / "a.png")
     done = run("add", "photos.hl", "more/a.png", "./more/a.png", "more", cwd=own)
     assert done.stdout.startswith("1 item added; 44")
+
+
+def test_one_folder_under_several_names(own):
+    (own / "link").symlink_to("photos")
+    assert run("add", "photos.hl", "link", cwd=own).stdout.startswith("0 items added, 43 there already")
+    (own / "photos" / "c").symlink_to("a")
+    assert run("add", "photos.hl", "photos/c/02.png", cwd=own).stdout.startswith("0 items added, 1 there already")
+    picture(62).save(own / "photos" / "a" / "new.png")
+    assert run("index", "photos.model", "link", "-o", "photos.hl", cwd=own).stdout.startswith("1 item added, 43 there")
+    with Collection.open(own / "photos.hl") as collection:
+        assert collection.ids_of(["a/new.png"])
+
+
+def test_another_folder_of_the_same_name_is_not_taken_for_its_own(own):
+    import shutil
+
+    (own / "other").mkdir()
+    shutil.copytree(own / "photos", own / "other" / "photos")
+    done = run("index", "photos.model", "other/photos", "-o", "photos.hl", cwd=own, code=2)
+    assert "photos.hl was made of photos, not of other/photos: hashlearn add" in done.stderr
+    (own / "moved").mkdir()
+    shutil.copy(own / "photos.hl", own / "moved" / "photos.hl")
+    done = run("index", "photos.model", "photos", "-o", "moved/photos.hl", cwd=own, code=2)
+    assert "was made of moved/photos, not of photos" in done.stderr
+    for name in ("photos.hl", "moved/photos.hl"):
+        with Collection.open(own / name) as collection:
+            assert len(collection) == 43
+
+
+def test_a_picture_without_an_ending_and_odd_names(own):
+    (own / "photos" / "a" / "02.png").rename(own / "plain")
+    assert run("search", "photos.hl", "plain", "-k", 1, cwd=own).stdout.startswith("0\t")
+    odd = "two\nlines \x1b[31m.png"
+    picture(63).save(own / "photos" / odd)
+    run("add", "photos.hl", f"photos/{odd}", cwd=own)
+    found = run("search", "photos.hl", f"photos/{odd}", "--radius", 0, cwd=own).stdout.splitlines()
+    assert "0\t43\ttwo\\nlines \\x1b[31m.png" in found
+    assert run("search", "photos.hl", f"photos/{odd}", "-k", 10**20, cwd=own).stdout.count("\n") == 44
+
+
+def test_nothing_is_written_over_what_is_read(own):
+    before = {path: path.read_bytes() for path in own.rglob("*") if path.is_file()}
+    np.save(own / "x.npy", np.random.default_rng(0).normal(size=(50, 512)).astype(np.float32))
+    before[own / "x.npy"] = (own / "x.npy").read_bytes()
+    (own / "copy.model").symlink_to("photos.model")
+    for arguments in (
+        ["export", "photos.model", "--to", "onnx", "-o", "photos.model"],
+        ["export", "photos.model", "--to", "onnx", "-o", "copy.model"],
+        ["search", "photos.hl", "photos/a/02.png", "--html", "photos/a/02.png"],
+        ["search", "photos.hl", "--id", 3, "--html", "photos.model"],
+        ["duplicates", "photos.hl", "--html", "photos.model"],
+        ["fit", "x.npy", "-b", 8, "-o", "./x.npy"],
+        ["encode", "photos.model", "x.npy", "-o", "x.npy"],
+    ):
+        done = run(*arguments, cwd=own, code=2)
+        assert "choose another name" in done.stderr, arguments
+    assert {path: path.read_bytes() for path in before} == before
+    for _ in range(2):  # a page may be replaced by a page
+        run("duplicates", "photos.hl", "--html", "twins.html", cwd=own)
 
 
 def test_a_collection_behind_a_link_finds_its_pictures(own, tmp_path):
@@ -412,7 +491,10 @@ def test_exports(made, tmp_path):
         (["index", "m", "photos", "-o", "new.hl"], "the model was learned from vectors"),
         (["index", "photos.model", "x.npy", "-o", "new.hl"], "takes vectors of 512 numbers; got 24"),
         (["index", "m", "x.npy", "-o", "photos.hl"], "was made with another model"),
-        (["index", "photos.model", "photos/a", "-o", "photos.hl"], "was made of photos, not of a: hashlearn add"),
+        (
+            ["index", "photos.model", "photos/a", "-o", "photos.hl"],
+            "was made of photos, not of photos/a: hashlearn add",
+        ),
         (["index", "photos.model", "none", "-o", "new.hl"], "none is neither a file nor"),
         (["index", "photos.model", "empty", "-o", "new.hl"], "empty holds no picture"),
         (["index", "photos.model", "photos", "-o", "photos"], "can't be written to"),
@@ -467,8 +549,34 @@ def errors_folder(made, vectors, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    "command", [["index"], ["search"], ["add"], ["remove"], ["info"], ["duplicates"], ["export"], ["data", "images"]]
-)
-def test_help_has_an_example(command):
-    assert f"Example: hashlearn {' '.join(command)}" in run(*command, "--help").stdout
+COMMANDS = [["index"], ["search"], ["add"], ["remove"], ["info"], ["duplicates"], ["export"], ["fit"], ["encode"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_examples_of_the_help_work_as_written(command, made, tmp_path):
+    """In a folder that has what they name; those on data that is fetched are left to others."""
+    import shutil
+
+    shutil.copytree(made, tmp_path / "here")
+    here = tmp_path / "here"
+    (here / "new").mkdir()
+    (here / "photos" / "cats").mkdir()
+    picture(70).save(here / "photos" / "cats" / "7.png")
+    for name in ("new/cat.jpg", "new/dog.jpg", "query.jpg"):
+        picture(len(name)).save(here / name)
+    run("add", "photos.hl", "photos/cats/7.png", cwd=here)
+    np.save(here / "vectors.npy", np.random.default_rng(0).normal(size=(300, 70)).astype(np.float32))
+    run("fit", "vectors.npy", "-b", 16, "-o", "my.model", cwd=here)
+    if command == ["index"]:
+        (here / "photos.hl").unlink()
+    text = run(*command, "--help").stdout
+    examples = [" ".join(words.split()) for words in re.findall(r"Example: hashlearn ((?:.+\n)+)", text)]
+    assert examples
+    tried = [words for words in examples if "mnist" not in words]
+    for words in tried:
+        run(*([*words.split(), "--side", "16"] if words.startswith("fit photos") else words.split()), cwd=here)
+    assert tried
+
+
+def test_the_help_of_data_images_has_an_example():
+    assert "Example: hashlearn data images" in run("data", "images", "--help").stdout

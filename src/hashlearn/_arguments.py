@@ -51,13 +51,27 @@ def is_sqlite(path: Path) -> bool:
         return file.read(15) == b"SQLite format 3"
 
 
-def check_out(path: Path) -> None:
-    """Refuse to write to what can't become a file, or to a collection, which would be lost."""
+def check_out(path: Path, *inputs: str | Path | None) -> None:
+    """Refuse to write to what can't become a file, or to a collection or one of the inputs, which would be lost."""
     from hashlearn.storage import check_target
 
     check_target(path)
     if is_sqlite(path):
         raise ValueError(f"{path} is a collection, or another SQLite file: choose another name to write to.")
+    if path.exists() and any(input is not None and Path(input).exists() and path.samefile(input) for input in inputs):
+        raise ValueError(f"{path} is what is read: choose another name to write to.")
+
+
+def check_page(path: Path | None) -> None:
+    """Refuse to write a page over anything but a page."""
+    if path is None:
+        return
+    check_out(path)
+    if path.exists():
+        with open(path, "rb") as file:
+            head = file.read(1024)
+        if head and b"<!doctype html" not in head.lower():
+            raise ValueError(f"{path} is there, and is no page: choose another name for --html.")
 
 
 def refuse_options(why: str, **options: object) -> None:

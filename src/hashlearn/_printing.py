@@ -19,3 +19,8 @@ def say(words: str) -> None:
 def count(n: int, word: str) -> str:
     """``1 item``, ``2,000 items``."""
     return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
+
+
+def printable(text: str) -> str:
+    """A text on one line, with what a terminal would take for commands written out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hashlearn._printing import count, say, show
+from hashlearn._printing import count, printable, say, show
 
 if TYPE_CHECKING:
     from hashlearn.search import Collection, Item
@@ -31,14 +31,16 @@ def matches_of(items: dict[int, Item], distances: Any, ids: Any) -> list[dict[st
 
 def print_matches(result: dict[str, Any], *, alone: bool) -> None:
     if not alone:
-        found = ", ".join(f"{match['source'] or match['id']} ({match['distance']})" for match in result["matches"])
+        found = ", ".join(
+            f"{printable(match['source'] or str(match['id']))} ({match['distance']})" for match in result["matches"]
+        )
         print(f"{result['query']}: {found or 'nothing'}")
         return
     if not result["matches"]:
         say("hashlearn: nothing was found")
     for match in result["matches"]:
         extra = "" if match["payload"] is None else "\t" + json.dumps(match["payload"], ensure_ascii=False)
-        print(f"{match['distance']}\t{match['id']}\t{match['source'] or NOWHERE}{extra}")
+        print(f"{match['distance']}\t{match['id']}\t{printable(match['source'] or NOWHERE)}{extra}")
 
 
 def search_rows(opened: Collection, results: list[dict[str, Any]], picture: Path | None) -> Iterator[Row]:
@@ -77,7 +79,7 @@ def write_page(path: Path, title: str, note: str, rows: Iterator[Row]) -> None:
 
 def tell_filled(opened: Collection, filled: Filled, as_json: bool) -> None:
     for path, reason in filled.unreadable[:_SHOWN_UNREADABLE]:
-        say(f"hashlearn: skipped: {path}: {reason}")
+        say(f"hashlearn: skipped: {printable(path)}: {printable(reason)}")
     more = len(filled.unreadable) - _SHOWN_UNREADABLE
     if more > 0:
         say(f"hashlearn: skipped: {more:,} more (--json lists them all)")
@@ -101,7 +103,7 @@ def tell_filled(opened: Collection, filled: Filled, as_json: bool) -> None:
 def collection_info(path: Path) -> dict[str, Any]:
     from hashlearn.features import ImageFeatures
     from hashlearn.search import Collection
-    from hashlearn.search.filling import root_of
+    from hashlearn.search.filling import root_words
 
     with Collection.open(path, readonly=True) as opened:
         about, own = opened.about, opened.info
@@ -116,7 +118,7 @@ def collection_info(path: Path) -> dict[str, Any]:
             "n_features": about["n_features"],
             "features": None if features is None else ImageFeatures.from_dict(features).name,
             "made_of": own.get("input"),
-            "pictures_in": None if features is None else str(root_of(opened)),
+            "pictures_in": None if features is None else root_words(opened),
             "hashlearn": about["hashlearn"],
         }
 

@@ -39,6 +39,8 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    # For examples to stand on one line where the terminal has room, so that they can be copied.
+    context_settings={"max_content_width": 140},
     help="Learn compact binary codes for vectors and images, and search them.\n\n"
     "Example: hashlearn fit digits --method itq --bits 32 --out digits.model && "
     "hashlearn evaluate digits.model --dataset digits",
@@ -260,7 +262,7 @@ def fit(
 
     Example: hashlearn fit vectors.npy -m itq -b 64 -p max_iter=100 -o my.model
     """
-    check_out(out)
+    check_out(out, None if is_dataset(input) else input, labels)
     hasher = make_hasher(method, bits, seed, parameter or [])
     y: Any = None
     remarks: dict[str, str] = {}
@@ -338,10 +340,10 @@ def encode(
     """
     import hashlearn
     from hashlearn.interchange.embeddings import check_precision, check_whole_bytes, to_sentence_transformers
-    from hashlearn.storage import check_target
     from hashlearn.vectors import format_of, write_vectors
 
-    format_of(check_target(out))
+    format_of(out)
+    check_out(out, model, None if is_dataset(input) else input)
     if format == "packed":
         refuse_options("--format is packed", precision=precision)
     elif format == "sentence-transformers":

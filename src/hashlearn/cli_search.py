@@ -14,6 +14,7 @@ from hashlearn._arguments import (
     AsJson,
     Key,
     check_out,
+    check_page,
     is_dataset,
     is_folder,
     is_sqlite,
@@ -21,7 +22,7 @@ from hashlearn._arguments import (
     read_input_file,
     refuse_options,
 )
-from hashlearn._printing import count, say, show
+from hashlearn._printing import count, printable, say, show
 from hashlearn._search_shown import (
     NOWHERE,
     collection_info,
@@ -53,7 +54,8 @@ def index(
     """Make a collection: the codes of all pictures below a folder, or of all vectors of a file, to be searched.
 
     Stopped by whatever, the same command goes on where it was. Pictures that can't be read are listed and left out; if
-    none can be read, the exit code is 1. The id of a vector is its row.
+    none can be read, the exit code is 1. The id of a vector is its row. What was removed from the collection, but is
+    still in the folder or file, is added again.
 
     Example: hashlearn index photos.model photos --out photos.hl
     """
@@ -180,12 +182,12 @@ def search(
         raise ValueError("-k and --radius do not go together: choose one.")
     if (query is None) == (id is None):
         raise ValueError("a QUERY or --id is needed, one of them.")
-    if html is not None:
-        check_out(html)
+    check_page(html)
     with Collection.open(collection, readonly=True) as opened:
         codes, names, picture = _query_codes(opened, query, id, key)
         if radius is None:
-            distances, nearest = opened.search(codes, 10 if k is None else k)
+            wanted = 10 if k is None else k
+            distances, nearest = opened.search(codes, wanted if wanted < 1 else min(wanted, max(1, len(opened))))
             pairs = [(d[i >= 0], i[i >= 0]) for d, i in zip(distances, nearest, strict=True)]
         else:
             pairs = list(opened.within(codes, radius))
@@ -196,8 +198,8 @@ def search(
             {"query": name, "matches": matches_of(items, *pair)} for name, pair in zip(names, pairs, strict=True)
         ]
         if html is not None:
-            wanted = f"{10 if k is None else k} nearest" if radius is None else f"all within {radius}"
-            note = f"{wanted}, of {len(opened):,} items of {opened.n_bits} bits"
+            sought = f"{10 if k is None else k} nearest" if radius is None else f"all within {radius}"
+            note = f"{sought}, of {len(opened):,} items of {opened.n_bits} bits"
             write_page(html, f"Search of {collection.name}", note, search_rows(opened, results, picture))
     if as_json:
         print(json.dumps(results, indent=2))
@@ -222,8 +224,7 @@ def duplicates(
     """
     from hashlearn.search import Collection, near_duplicates
 
-    if html is not None:
-        check_out(html)
+    check_page(html)
     with Collection.open(collection, readonly=True) as opened:
         groups = [opened.get(ids, skip_missing=True) for ids in near_duplicates(opened.index, radius)]
         if html is not None:
@@ -240,7 +241,7 @@ def duplicates(
         for number, group in enumerate(groups, 1):
             print(f"group {number}: {count(len(group), 'item')}")
             for item in group:
-                print(f"  {item.id}\t{item.source or NOWHERE}")
+                print(f"  {item.id}\t{printable(item.source or NOWHERE)}")
         say(f"hashlearn: {count(len(groups), 'group')}, {count(sum(map(len, groups)), 'item')} in them")
 
 
@@ -267,7 +268,7 @@ def export(
     from hashlearn.interchange.exports import EXPORTS, export_pgvector
     from hashlearn.search import Collection
 
-    check_out(out)
+    check_out(out, input)
     if to not in (*EXPORTS, "onnx"):
         raise ValueError(f"--to must be one of {', '.join((*EXPORTS, 'onnx'))}; got {to!r}.")
     if to != "pgvector":
@@ -298,11 +299,14 @@ def _vectors(input: str, key: str | None, part: str) -> tuple[Any, str]:
 def _pictures(inputs: Sequence[str]) -> tuple[str, list[str]]:
     """A folder, and the pictures that are meant relative to it."""
     from hashlearn.features import find_images
+    from hashlearn.storage import is_unicode
 
     found: list[str] = []
     for input in inputs:
         if Path(input).is_dir():
             found += [os.path.join(input, path) for path in find_images(input)]
+        elif not is_unicode(input):
+            raise ValueError(f"{input!a} has a name that is not UTF-8, which can't be kept: rename it.")
         elif Path(input).exists():
             found.append(input)
         else:
@@ -325,11 +329,11 @@ def _read_payloads(path: Path | None) -> list[Any] | None:
     if path is None:
         return None
     payloads = []
-    with open(path, encoding="utf-8") as file:
+    with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                payloads.append(json.loads(line))
-            except ValueError:
+                payloads.append(json.loads(line.decode()))
+            except (ValueError, RecursionError):
                 raise ValueError(f"{path}, line {number}: not a JSON value.") from None
     return payloads
 
@@ -340,6 +344,7 @@ def _query_codes(
     """Codes of the queries, their names, and the picture if it is one."""
     from hashlearn.features import IMAGE_ENDINGS, read_image
     from hashlearn.search.filling import image_features, root_of
+    from hashlearn.vectors import FORMATS
 
     if query is None:
         assert id is not None
@@ -347,7 +352,8 @@ def _query_codes(
         (item,) = opened.get([id])
         picture = None if item.source is None else root_of(opened) / item.source
         return opened.index.reconstruct([id]), [item.source or f"id {id}"], picture
-    if Path(query).suffix.lower() in IMAGE_ENDINGS:
+    ending = Path(query).suffix.lower()
+    if ending in IMAGE_ENDINGS or (opened.info.get("features") and ending not in FORMATS and Path(query).is_file()):
         refuse_options(f"{query} is a picture", key=key)
         features = image_features(opened)
         vector = features.vectors(read_image(query, features)[None])

@@ -167,7 +167,7 @@ def test_names_that_are_not_utf8(tmp_path, caplog):
         pytest.skip(f"this file system has UTF-8 names only: {error}")
     assert find_images(tmp_path) == ["good.jpg"]
     assert [r.message for r in caplog.records] == [
-        "2 pictures are left out, as their names are not UTF-8: 'caf\\udce9.jpg', …"
+        "pictures are left out whose names are not UTF-8: 2, 'caf\\udce9.jpg' first"
     ]
 
 

@@ -636,6 +636,66 @@ def test_a_folder_that_can_not_be_written(path, monkeypatch):
         Collection.open(path)
 
 
+def test_what_changes_in_a_folder_that_can_not_be_written_is_told_and_seen(path, monkeypatch):
+    codes = some_codes(40_000)
+    with Collection.create(path, n_bits=64) as writer:
+        writer.add(codes, payloads=[{"i": i, "more": "x" * 60} for i in range(40_000)])
+    connect = sqlite3.connect
+
+    def refusing(name, **options):
+        if "immutable" not in name:
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect(name, **options)
+
+    def refuse(yes):
+        monkeypatch.setattr(sqlite3, "connect", refusing if yes else connect)
+
+    refuse(True)
+    with Collection.open(path, readonly=True) as reader:
+        assert reader.get([3])[0].payload["i"] == 3
+        begun = reader.batches(1000)
+        assert len(next(begun)[1]) == 1000
+        refuse(False)
+        with Collection.open(path) as writer:
+            writer.remove(np.arange(10, 35_000))
+            writer.update([3], payloads=["new"])
+        refuse(True)
+        looks = (lambda: reader.get([3]), lambda: next(reader.batches()), lambda: list(begun), reader.ids_of)
+        for look in looks:
+            with pytest.raises(CollectionError, match=r"was changed since it was opened.*refresh"):
+                look()
+        assert len(reader.search(codes[20:21], 1).ids) == 1  # from memory, as it was
+        assert reader.refresh()
+        assert len(reader) == 5010
+        assert reader.get([3])[0].payload == "new"
+        assert sum(len(items) for _, items in reader.batches()) == 5010
+        assert not reader.refresh()
+
+
+def test_anything_can_be_done_between_batches(collection):
+    collection.add(some_codes(30), payloads=list(range(30)))
+    seen = []
+    for codes, items in collection.batches(10):
+        seen += [item.payload for item in items]
+        assert len(codes) == len(items)
+        assert collection.get([0])[0].id == 0
+        collection.update([items[-1].id], payloads=["seen"])
+        collection.add(some_codes(1), payloads=["late"])
+        assert len(list(collection.batches())) == 1
+        thread = threading.Thread(target=collection.get, args=([0],))
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert seen == list(range(30))  # as it was when it began
+    assert len(collection) == 33
+    left = collection.batches(10)
+    next(left)
+    collection.close()
+    left.close()
+    with pytest.raises(ValueError, match="closed"):
+        next(collection.batches())
+
+
 def test_names_with_signs_that_mean_something_to_sqlite(tmp_path):
     path = tmp_path / "a?b#c %20 ü.hl"
     with Collection.create(path, n_bits=8) as collection:

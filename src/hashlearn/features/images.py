@@ -157,7 +157,7 @@ def find_images(folder: str | os.PathLike[str]) -> list[str]:
                 raise
             logger.warning("%s is left out: %s", ascii(below), error.strerror)
     if odd:
-        logger.warning("%d pictures are left out, as their names are not UTF-8: %s, …", len(odd), ascii(min(odd)))
+        logger.warning("pictures are left out whose names are not UTF-8: %d, %s first", len(odd), ascii(min(odd)))
     if not found:
         raise ValueError(f"{root} holds no picture: no file below it ends in {' '.join(IMAGE_ENDINGS)}.")
     return sorted(found)

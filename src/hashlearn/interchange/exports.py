@@ -32,6 +32,7 @@ def export_faiss(collection: Collection, path: str | os.PathLike[str]) -> list[P
 
     flat = faiss.IndexBinaryFlat(8 * n_bytes(collection.n_bits))
     index = faiss.IndexBinaryIDMap2(flat)
+    collection.refresh()
     ids, codes = collection.index.snapshot()
     if len(ids):
         index.add_with_ids(np.ascontiguousarray(codes), np.ascontiguousarray(ids))
@@ -48,6 +49,7 @@ def export_npy(collection: Collection, path: str | os.PathLike[str]) -> list[Pat
     path = _with_ending(path, ".npy")
     beside = path.with_name(f"{path.stem}-ids.npy")
     check_target(beside)
+    collection.refresh()
     ids, codes = collection.index.snapshot()
     for file, array in ((path, codes), (beside, ids)):
         with atomic_path(file) as temporary:

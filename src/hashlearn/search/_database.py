@@ -112,8 +112,8 @@ class Database:
         self.file = Path(os.path.realpath(path))
         self.lock = RLock()
         _check_file(path, self.file)
-        with translated(path):
-            self._connection = _connect(self.file, readonly)
+        self._readonly = readonly
+        self._connect()
         try:
             with translated(path):
                 self._check_identity()
@@ -141,13 +141,43 @@ class Database:
                 f"{self.path} is a collection of version {version[0]}; this hashlearn reads version {VERSION}."
             )
 
+    def _connect(self) -> None:
+        with translated(self.path):
+            before = _version(self.file)
+            self._connection, immutable = _connect(self.file, self._readonly)
+            #: Which file was opened, if SQLite was told that it does not change, as it must be where it can't lock.
+            self._fixed = before if immutable else None
+
     def close(self) -> None:
         with self.lock:
             self._connection.close()
 
+    def _check_unchanged(self) -> None:
+        if self._fixed is not None and self._fixed != _version(self.file):
+            raise CollectionError(
+                f"{self.path} was changed since it was opened, by one whom it can't be locked against: refresh it."
+            )
+
+    def renew(self) -> None:
+        """Open the file anew if it was changed behind SQLite's back."""
+        with self.lock:
+            if self._fixed is not None and self._fixed != _version(self.file):
+                self._connection.close()
+                self._connect()
+
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         with self.lock, translated(self.path):
-            return self._connection.execute(sql, values).fetchall()
+            self._check_unchanged()
+            try:
+                return self._connection.execute(sql, values).fetchall()
+            finally:
+                self._check_unchanged()
+
+    def _fetched(self, cursor: sqlite3.Cursor, size: int) -> list[Any]:
+        try:
+            return cursor.fetchmany(size)
+        finally:
+            self._check_unchanged()
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         with self.lock, translated(self.path):
@@ -178,7 +208,7 @@ class Database:
         ids, blobs = [], []
         with self.lock, translated(self.path):
             cursor = self._connection.execute(f"SELECT id, code FROM items{where} ORDER BY id", values)
-            while rows := cursor.fetchmany(_FETCHED):
+            while rows := self._fetched(cursor, _FETCHED):
                 some, codes = zip(*rows, strict=True)
                 ids.append(np.array(some, dtype=np.int64))
                 blobs.append(b"".join(codes))
@@ -189,11 +219,20 @@ class Database:
         return found, content.reshape(len(found), self._width)
 
     def rows(self, size: int) -> Iterator[list[Any]]:
-        """Ids, codes, sources and payloads of all items, by id, so many at a time; inside a transaction."""
-        with self.lock, translated(self.path):
-            cursor = self._connection.execute("SELECT id, code, source, payload FROM items ORDER BY id")
-            while rows := cursor.fetchmany(size):
-                yield rows
+        """Ids, codes, sources and payloads of all items, by id, so many at a time, as they are at the first.
+
+        By a connection of its own, so that others can go on meanwhile.
+        """
+        with self.lock:
+            self.execute("SELECT 1")  # an error if this is closed, or was changed
+            own = Database(self.path, readonly=True)
+        try:
+            with own.transaction(write=False):
+                cursor = own._connection.execute("SELECT id, code, source, payload FROM items ORDER BY id")
+                while rows := own._fetched(cursor, size):
+                    yield rows
+        finally:
+            own.close()
 
     def select(self, columns: str, name: str, values: Sequence[Any] | None = None) -> Iterator[Any]:
         """Columns of the items with one of these ids or sources; None: with any."""
@@ -258,7 +297,18 @@ def _check_file(path: Path, file: Path) -> None:
         raise CollectionError(f"{path} is cut off: it has {size:,} bytes of {promised:,}.")
 
 
-def _connect(path: Path, readonly: bool) -> sqlite3.Connection:
+def _version(file: Path) -> tuple[int, int, int]:
+    """What another content of the file changes."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return 0, 0, 0
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _connect(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
+    """A connection, and whether SQLite takes the file for one that does not change."""
+
     def connect(options: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
             f"file:{quote(os.fsencode(path))}?{options}",
@@ -279,15 +329,15 @@ def _connect(path: Path, readonly: bool) -> sqlite3.Connection:
         if readonly:
             # Rather than mode=ro, which leaves behind the files that SQLite makes beside it.
             connection.execute("PRAGMA query_only = ON")
-        return connection
+        return connection, False
     except sqlite3.OperationalError:
         if not readonly:
             raise
     try:
-        return connect("mode=ro")
+        return connect("mode=ro"), False
     except sqlite3.OperationalError:
         # Where nothing can be written (a CD, another's folder) there can be no log of writes beside the file either.
         log = path.with_name(f"{path.name}-wal")
         if log.exists() and log.stat().st_size:
             raise
-        return connect("mode=ro&immutable=1")
+        return connect("mode=ro&immutable=1"), True

@@ -48,6 +48,8 @@ def json_text(name: str, value: Any) -> str:
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         text.encode()
+    except RecursionError:
+        raise ValueError(f"{name} must be something that JSON can hold; this one is nested too deep.") from None
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be something that JSON can hold; got {value!r} ({error}).") from None
     return text

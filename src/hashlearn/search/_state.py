@@ -26,6 +26,8 @@ def checked_ids(ids: ArrayLike, n: int | None = None, *, distinct: bool = True) 
         array = array[None]
     if array.size == 0:
         array = array.astype(np.int64)
+    if array.dtype == object and all(isinstance(id, int) for id in array.ravel()):
+        raise ValueError(f"ids must be from 0 to 2⁶³ − 2; got {max(array.ravel(), key=abs)}.")
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(f"ids must be whole numbers, one dimension; got {array.dtype} {array.shape}.")
     if n is not None and len(array) != n:

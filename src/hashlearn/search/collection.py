@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import operator
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -91,7 +90,7 @@ class Collection:
             raise ValueError("a collection takes a model or n_bits, one of them.")
         check_target(path)
         meta: dict[str, Any] = {"hashlearn": version("hashlearn"), "info": json_text("info", info or {})}
-        meta["next_id"] = operator.index(first_id)
+        meta["next_id"] = int(checked_ids([first_id])[0])
         if model is not None:
             from hashlearn.hashers._model_file import model_bytes, model_key
 
@@ -246,9 +245,7 @@ class Collection:
                 raise ValueError("there is no larger id left: give ids.")
             else:
                 given = np.arange(after, after + len(keep), dtype=np.int64)
-            there = self.index.contains(given)
-            if there.any():
-                raise ValueError(f"id {given[there].min()} is in the collection already.")
+            self.check_new(given)
             rest = ((own[row], texts[row]) for row in keep.tolist())
             rows = ((id, code, *both) for id, code, both in zip(given.tolist(), blobs_of(chosen), rest, strict=True))
             self._database.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", rows)
@@ -258,6 +255,13 @@ class Collection:
             return _Change(given[:0], chosen, given)
 
         return self._change(write).ids
+
+    def check_new(self, ids: ArrayLike) -> None:
+        """A ValueError if one of the ids is no id, or given twice, or there already."""
+        given = checked_ids(ids)
+        there = self.index.contains(given)
+        if there.any():
+            raise ValueError(f"id {given[there].min()} is in the collection already.")
 
     def _next_id(self) -> int:
         found = self._database.execute("SELECT value FROM meta WHERE name = 'next_id'")
@@ -372,11 +376,10 @@ class Collection:
 
     def batches(self, size: int = 10_000) -> Iterator[tuple[NDArray[np.uint8], list[Item]]]:
         """Codes and items, by id, as the file has them when it begins, whatever others change meanwhile."""
-        with self._database.transaction(write=False):
-            for rows in self._database.rows(size):
-                content = np.frombuffer(b"".join(row[1] for row in rows), np.uint8)
-                items = [self._item(id, source, payload) for id, _, source, payload in rows]
-                yield content.reshape(len(rows), -1), items
+        for rows in self._database.rows(size):
+            content = np.frombuffer(b"".join(row[1] for row in rows), np.uint8)
+            items = [self._item(id, source, payload) for id, _, source, payload in rows]
+            yield content.reshape(len(rows), -1), items
 
     def _item(self, id: int, source: str | None, payload: str | None) -> Item:
         try:
@@ -387,7 +390,9 @@ class Collection:
     def ids_of(self, sources: Sequence[str] | None = None) -> dict[str, list[int]]:
         """The ids of the items with these sources, or with any; ascending. Sources that are not there are left out."""
         found: dict[str, list[int]] = {}
-        wanted = None if sources is None else list(dict.fromkeys(sources))
+        if isinstance(sources, str):
+            raise ValueError("sources must be a list of them, not a text.")
+        wanted = None if sources is None else list(dict.fromkeys(checked_sources(sources, len(sources))))
         for source, id in self._database.select("source, id", "source", wanted):
             found.setdefault(source, []).append(id)
         return {source: sorted(ids) for source, ids in found.items()}
@@ -395,9 +400,10 @@ class Collection:
     # -- in step with the file ----------------------------------------------------------------------------------------
 
     def refresh(self) -> bool:
-        """See what others changed since; whether they did."""
+        """See what others changed since; whether codes or ids did. Sources and payloads are always the file's."""
         with self._database.lock:
             before = self._seen
+            self._database.renew()
             with self._database.transaction(write=False):
                 self._catch_up()
             return self._seen != before

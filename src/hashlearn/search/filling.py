@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.progress import progress_bar
+from hashlearn.search._items import payload_texts
 from hashlearn.search.collection import Collection
 from hashlearn.storage import content_key
 
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["Filled", "add_images", "add_vectors", "collection_for", "features_of", "features_text", "root_of"]
 
 _BATCH = 10_000
-# Rows by which a file of vectors is known again.
-_COMPARED = 1_000
 
 
 @dataclass
@@ -72,8 +72,7 @@ def collection_for(
     if vectors is not None:
         if vectors.shape[1] != model.n_features_in_:
             raise ValueError(f"the model takes vectors of {model.n_features_in_} numbers; got {vectors.shape[1]}.")
-        some = vectors[np.linspace(0, len(vectors) - 1, min(len(vectors), _COMPARED)).astype(np.intp)]
-        info |= {"rows": len(vectors), "sample": content_key(np.ascontiguousarray(some))}
+        info |= {"rows": len(vectors), "content": content_key(vectors)}
     if not path.exists():
         features = features_of(model)
         if folder is not None:
@@ -93,9 +92,13 @@ def collection_for(
         if not found.has_model(model):
             raise ValueError(f"{path} was made with another model: choose another name.")
         known = found.info
-        if known.get("input") != source:
+        other = known.get("input") != source
+        if folder is not None and known.get("features") is not None:
+            other = os.path.realpath(folder) != os.path.realpath(root_of(found))
+            source, known["input"] = os.path.normpath(folder), root_words(found)
+        if other:
             raise ValueError(f"{path} was made of {known.get('input')}, not of {source}: hashlearn add adds to it.")
-        if any(known.get(name) != info.get(name) for name in ("rows", "sample")):
+        if any(known.get(name) != info.get(name) for name in ("rows", "content")):
             raise ValueError(f"{source} is not what {path} was made of: make another, or add to it with hashlearn add.")
     except BaseException:
         found.close()
@@ -113,6 +116,13 @@ def _relative(path: str | os.PathLike[str], start: str | os.PathLike[str]) -> st
 def root_of(collection: Collection) -> Path:
     """The folder that the sources of a collection of pictures are relative to."""
     return collection.file.parent / str(collection.info.get("root", "."))
+
+
+def root_words(collection: Collection) -> str:
+    """The same as a person would name it: beside the collection, if its path is not a link."""
+    beside = collection.path.parent / str(collection.info.get("root", "."))
+    same = os.path.realpath(beside) == os.path.realpath(root_of(collection))
+    return os.path.normpath(beside if same else root_of(collection))
 
 
 def image_features(collection: Collection) -> ImageFeatures:
@@ -170,9 +180,14 @@ def add_images(
 def _namer(folder: str | os.PathLike[str], root: Path) -> Callable[[str], str]:
     """What a path relative to ``folder`` is relative to ``root``."""
     base, start = os.path.realpath(folder), os.path.realpath(root)
-    if base == start:
-        return lambda path: path
-    return lambda path: Path(os.path.relpath(os.path.join(base, path), start)).as_posix()
+    # Links among the folders are followed; one that is the picture itself is a picture of its own.
+    folders = cache(lambda below: os.path.relpath(os.path.realpath(os.path.join(base, below)), start))
+
+    def name(path: str) -> str:
+        below, file = os.path.split(path)
+        return Path(folders(below), file).as_posix()
+
+    return name
 
 
 def add_vectors(
@@ -189,8 +204,8 @@ def add_vectors(
     Args:
         collection: One with a model.
         vectors: The vectors; may be a memory map.
-        ids: An id for each; None: new ones.
-        payloads: A payload for each; None: nothing.
+        ids: An id for each; None: new ones. If one can't be taken, nothing is added.
+        payloads: A payload for each; None: nothing. If one is no JSON, nothing is added.
         by_row: The id of a vector is its row, and rows that are there already are passed over: what was interrupted
             goes on.
         show_progress: A progress bar; None: on a terminal.
@@ -199,6 +214,10 @@ def add_vectors(
     for name, given in (("id", ids), ("payload", payloads)):
         if given is not None and len(given) != n:
             raise ValueError(f"there must be one {name} for each of the {n:,} vectors; got {len(given):,}.")
+    # All of them before the first batch, which would stay if a later one failed.
+    payload_texts(payloads, n)
+    if ids is not None:
+        collection.check_new(ids)
     with progress_bar("indexing", n, unit="vectors", show=show_progress) as advance:
         for start in range(0, n, _BATCH):
             rows = np.arange(start, min(start + _BATCH, n))
