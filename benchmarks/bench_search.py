@@ -4,10 +4,11 @@
 
 nearest     the k nearest, single queries and batches, 64 and 256 bits, by every exact way to the same answer. FAISS
             with one OpenMP thread and with all, since on a busy machine two can be slower than one.
-within      all within radius 3, by a scan and by tables; FAISS's own calls beside them.
-tables      what the plans are made of: nanoseconds of a lookup, of a code found in a table, of a code put into one, of
-            a code compared in a scan, over sizes, lengths and radii, on codes at random and on codes in clusters;
-            and where tables begin to be faster than a scan, as it is and as the plan says.
+within      all within radius 3, 100 queries a call, by a scan and by tables; FAISS's own calls beside them, whose
+            answers are not ordered.
+tables      what the plans are made of: nanoseconds of a query, of a lookup, of a code found in a table, of a code put
+            into one, of a code compared in a scan, over sizes, lengths and radii, on codes at random and on codes in
+            clusters; and where tables begin to be faster than a scan, as it is and as the plan says.
 collection  a file of a million items: bytes an item, seconds to make and to open, one change and a refresh.
 
 usearch is run where it is installed. Each line is the best of several runs, the ways in turn, in this one run.
@@ -16,9 +17,11 @@ usearch is run where it is installed. Each line is the best of several runs, the
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,10 +29,10 @@ from typing import Any
 import faiss
 import machine
 import numpy as np
+from scipy.optimize import nnls
 
 from hashlearn.codes import code_words, distances_into
 from hashlearn.search import Collection, HammingIndex
-from hashlearn.search._scan import one_openmp_thread
 from hashlearn.search._tables import Estimate, Tables, scan_cost
 from hashlearn.threads import cores
 
@@ -127,6 +130,7 @@ def usearch_ways(codes: np.ndarray, queries: np.ndarray, k: int) -> dict[str, Ca
     try:
         from usearch.index import MetricKind, ScalarKind, search
     except ImportError:
+        print("usearch is not installed, and left out (pip install usearch)")
         return {}
 
     def work() -> object:
@@ -181,60 +185,83 @@ def within(n: int, radius: int = 3) -> list[Row]:
     return rows
 
 
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Searches on one core in here: what plans are made of are times of one."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
 def tables(n: int) -> Row:
-    """Fit the plan's four numbers, and compare its crossovers with measured ones."""
-    compared: dict[int, float] = {}
-    for width in (4, 8, 16, 20, 32, 64):
-        index = HammingIndex(8 * width)
-        index.add(random_codes(n, 8 * width))
-        queries = random_codes(16, 8 * width, 1)
-
-        def scan(index: HammingIndex = index, queries: np.ndarray = queries) -> None:
-            for query in queries:  # one by one, so that one thread does it
-                index.within(query[None], 0, engine="scan")
-
-        compared[width] = round(machine.best_seconds(scan, 4) / 16 / n * 1e9, 2)
-    print("nanoseconds to compare a code, by bytes:", compared, flush=True)
-    runs, stored = [], []
-    crossings: list[Row] = []
-    for kind, make in (("random", random_codes), ("clustered", clustered_codes)):
-        for n_bits in (64, 128):
-            for size in (n // 100, n // 20, n // 5, n):
-                codes = make(size, n_bits)
-                index = HammingIndex(n_bits)
-                index.add(codes)
-                estimate = Estimate(index._state.codes, n_bits)
-                queries = codes[:: max(1, size // 200)][:200]
-                scan = machine.best_seconds(
-                    lambda q=queries, i=index: [i.within(x[None], 0, engine="scan") for x in q], 2
-                )
-                last = {"measured": -1, "planned": -1}
-                for radius in range(0, 9):
-                    shape = estimate.cheapest(radius, size)
-                    if shape is None or estimate.cost(shape, radius, size) > 20 * scan_cost(size, n_bits // 8):
-                        continue
-                    start = time.perf_counter()
-                    made = Tables(index._state.codes, shape)
-                    stored.append((shape.n_tables * size, time.perf_counter() - start))
-                    counted = faiss.cvar.indexBinaryHash_stats
-                    counted.reset()
-                    with one_openmp_thread():
-                        seconds = machine.best_seconds(lambda m=made, q=queries, r=radius: m.within(q, r), 2)
-                    runs.append((shape.lookups(radius), counted.ndis / 2 / len(queries), seconds / len(queries) * 1e9))
-                    if seconds < scan:
-                        last["measured"] = radius
-                    if estimate.cost(shape, radius, size) < scan_cost(size, n_bits // 8):
-                        last["planned"] = radius
-                crossings.append({"codes": kind, "n": size, "n_bits": n_bits, "largest_radius_for_tables": last})
-                print(crossings[-1], flush=True)
-    lookups, found, spent = np.array(runs).T
+    """Fit the numbers that plans are made of, and compare where plans change engines with where they should."""
+    with one_core():
+        compared = {width: _comparing(n, width) for width in (4, 8, 16, 20, 32, 64)}
+        print("nanoseconds to compare a code, by bytes:", compared, flush=True)
+        cases = [
+            case
+            for kind, make in (("random", random_codes), ("clustered", clustered_codes))
+            for n_bits in (64, 128)
+            for size in (n // 100, n // 20, n // 5, n)
+            for case in _cases(kind, make(size, n_bits), n_bits)
+        ]
+    lookups, found, spent, stored = (
+        np.array([case[name] for case in cases]) for name in ("lookups", "compared", "tables", "stored")
+    )
     # Relative errors count: each run is divided by its own time.
-    parts = np.stack([lookups, found], axis=1) / spent[:, None]
-    (lookup, code), *_ = np.linalg.lstsq(parts, np.ones(len(spent)), rcond=None)
-    put = float(np.median([seconds / size * 1e9 for size, seconds in stored]))
-    fitted = {"lookup": round(float(lookup), 1), "found": round(float(code), 1), "stored": round(put, 1)}
+    parts = np.stack([np.ones(len(spent)), lookups, found], axis=1) / spent[:, None]
+    costs, _ = nnls(parts, np.ones(len(spent)))
+    fitted = dict(zip(("query", "lookup", "found"), costs.tolist(), strict=True)) | {"stored": float(np.median(stored))}
+    fitted = {name: round(value, 1) for name, value in fitted.items()}
     print("nanoseconds:", fitted)
-    return {"nanoseconds": {**fitted, "compared": compared}, "crossings": crossings}
+    return {"nanoseconds": {**fitted, "compared": compared}, "cases": cases}
+
+
+def _comparing(n: int, width: int) -> float:
+    """Nanoseconds to compare a code of so many bytes in a scan."""
+    index = HammingIndex(8 * width)
+    index.add(random_codes(n, 8 * width))
+    queries = random_codes(16, 8 * width, 1)
+    return round(machine.best_seconds(lambda: index.within(queries, 0, engine="scan"), 4) / 16 / n * 1e9, 2)
+
+
+def _cases(kind: str, codes: np.ndarray, n_bits: int) -> Iterator[Row]:
+    """For each small radius: what a query takes by a scan and by the tables that are planned, and what was planned."""
+    n = len(codes)
+    index = HammingIndex(n_bits)
+    index.add(codes)
+    estimate = Estimate(index._state.codes, n_bits)
+    queries = codes[:: max(1, n // 200)][:200]
+    counted = faiss.cvar.indexBinaryHash_stats
+    for radius in range(13):
+        shape = estimate.cheapest(radius, n)
+        if shape is None or estimate.cost(shape, radius, n) > 10 * scan_cost(n, n_bits // 8):
+            return
+        start = time.perf_counter()
+        made = Tables(index._state.codes, shape)
+        stored = time.perf_counter() - start
+        counted.reset()
+        made.within(queries, radius)
+        ways = {
+            "scan": partial(index.within, queries, radius, engine="scan"),
+            "tables": partial(made.within, queries, radius),
+        }
+        compared = counted.ndis / len(queries)
+        times = {name: round(seconds / len(queries) * 1e9) for name, seconds in in_turn(ways, 3).items()}
+        row = {"codes": kind, "n": n, "n_bits": n_bits, "radius": radius, "shape": str(shape)}
+        row |= {"lookups": shape.lookups(radius), "compared": round(compared, 1), **times}
+        row |= {
+            "planned_scan": round(scan_cost(n, n_bits // 8)),
+            "planned_tables": round(estimate.cost(shape, radius, n)),
+        }
+        yield row | {"stored": round(stored / n / shape.n_tables * 1e9, 1)}
+        print(row, flush=True)
 
 
 def collection(n: int) -> Row:

@@ -360,6 +360,41 @@ def search_nearest() -> str:
     return table(head, lines)
 
 
+def search_within() -> str:
+    """All within a radius: by a scan and by tables, and by FAISS's fastest call."""
+    lines = []
+    for row in json.loads((RESULTS / "search.json").read_text())["within"]:
+        times = dict(row["milliseconds_a_query"])
+        ours = [times.pop(name) for name in ("scan", "tables")]
+        fastest = min(times, key=lambda name: times[name])
+        cells = [*(f"{time:.3f}" for time in ours), f"{times[fastest]:.3f}", fastest.removeprefix("FAISS, ")]
+        lines.append([row["codes"], str(row["n_bits"]), f"{row['found_a_query']:.1f}", *cells])
+    return table(["codes", "bits", "found", "scan", "tables", "fastest FAISS", "which"], lines)
+
+
+def search_crossover() -> str:
+    """Up to which radius tables are faster than a scan: as measured, and by the plan."""
+    cases: dict[tuple[str, int, int], list[Row]] = {}
+    for case in json.loads((RESULTS / "search.json").read_text())["tables"]["cases"]:
+        cases.setdefault((case["codes"], case["n_bits"], case["n"]), []).append(case)
+
+    def last(rows: list[Row], prefix: str) -> str:
+        return str(
+            max((row["radius"] for row in rows if row[f"{prefix}tables"] < row[f"{prefix}scan"]), default="none")
+        )
+
+    def gain(rows: list[Row], radius: int) -> str:
+        found = [row["scan"] / row["tables"] for row in rows if row["radius"] == radius]
+        return f"{found[0]:.1f}" if found else ""
+
+    lines = [
+        [codes, str(n_bits), f"{n:,}", last(rows, ""), last(rows, "planned_"), *(gain(rows, r) for r in (1, 3, 5))]
+        for (codes, n_bits, n), rows in cases.items()
+    ]
+    head = ["codes", "bits", "how many", "up to radius", "by the plan"]
+    return table([*head, *(f"scan / tables, radius {r}" for r in (1, 3, 5))], lines)
+
+
 def _keys(*names: str, lengths: Iterable[int] = LENGTHS) -> list[tuple[str, int]]:
     return [(name, n_bits) for name in names for n_bits in lengths]
 
@@ -388,6 +423,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "supervised-new": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_new"), spread=True),
     "ba-study": ba_study,
     "search-nearest": search_nearest,
+    "search-within": search_within,
+    "search-crossover": search_crossover,
     "udh-dnn-map": lambda: quality(BY_NEIGHBOURS, _ALL, _keys("map"), spread=True),
     "udh-dnn-precision": lambda: quality(BY_NEIGHBOURS, _IMAGES, _keys(*_NEAR, lengths=(16, 32, 64)), spread=False),
     "udh-dnn-precision-dh": lambda: quality(

@@ -600,11 +600,17 @@ def test_nothing_is_made_for_codes_that_have_changed_already(held, monkeypatch):
     held.go_on.set()
     index.remove([5])
     assert index._tables_for(state, 2, 100_000, forced=False) is None
-    assert index._make_tables(state, _tables.Shape(2, 32), wait=False) is None
+    assert index._make_tables(state, _tables.Shape(2, 32), None, wait=False) is None
     assert not held.made
-    old = index._make_tables(state, _tables.Shape(2, 32), wait=True)  # as engine="tables" asks for
+    old = index._make_tables(state, _tables.Shape(2, 32), None, wait=True)  # as engine="tables" asks for
     assert old is not index._tables
     assert index._tables is None
+    new = index._make_tables(index._state, _tables.Shape(2, 32), None, wait=False)
+    assert new is index._tables
+    assert (
+        index._make_tables(index._state, _tables.Shape(4, 16), None, wait=False) is None
+    )  # decided before there were some
+    assert index._make_tables(index._state, _tables.Shape(4, 16), new, wait=False) is index._tables
 
 
 def test_two_radii_in_turn_do_not_make_tables_all_the_time(held):

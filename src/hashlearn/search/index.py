@@ -273,13 +273,14 @@ class HammingIndex:
                     raise ValueError(f"radius {radius} would take too many lookups in tables: leave engine out.")
         if better is None:
             return None if now is None else tables
-        made = self._make_tables(state, better, wait=forced)
+        made = self._make_tables(state, better, tables, wait=forced)
         return (None if now is None else tables) if made is None else made
 
-    def _make_tables(self, state: State, shape: Shape, *, wait: bool) -> Tables | None:
-        """Make tables and keep them if nothing has changed meanwhile; None if another thread is making some.
+    def _make_tables(self, state: State, shape: Shape, instead_of: Tables | None, *, wait: bool) -> Tables | None:
+        """Make tables and keep them if nothing has changed meanwhile.
 
-        Not with the lock of changes, for searches and changes to go on.
+        Unless it is to wait, None if another thread is making some, or the codes or the tables are no longer those for
+        which it was decided. Not with the lock of changes, for searches and changes to go on.
         """
         if not self._making.acquire(blocking=wait):
             return None
@@ -287,7 +288,7 @@ class HammingIndex:
             tables = self._tables
             if state is self._state and tables is not None and tables.shape == shape:
                 return tables  # by the thread that was waited for
-            if state is not self._state and not wait:
+            if not wait and (state is not self._state or tables is not instead_of):
                 return None
             tables = Tables(state.codes, shape)
             with self._changing:
