@@ -4,8 +4,8 @@
 
 nearest     the k nearest, single queries and batches, 64 and 256 bits, by every exact way to the same answer. FAISS
             with one OpenMP thread and with all, since on a busy machine two can be slower than one.
-within      all within radius 3, 100 queries a call, by a scan and by tables; FAISS's own calls beside them, whose
-            answers are not ordered.
+within      all within radius 3, by a scan (100 queries a call) and by tables (1,000, right after a run of the same);
+            FAISS's own calls beside them, whose answers are not ordered.
 tables      what the plans are made of: nanoseconds of a query, of a lookup, of a code found in a table, of a code put
             into one, of a code compared in a scan, over sizes, lengths and radii, on codes at random and on codes in
             clusters; and where tables begin to be faster than a scan, as it is and as the plan says.
@@ -33,7 +33,7 @@ from scipy.optimize import nnls
 
 from hashlearn.codes import code_words, distances_into
 from hashlearn.search import Collection, HammingIndex
-from hashlearn.search._tables import Estimate, Tables, scan_cost
+from hashlearn.search._tables import Estimate, Shape, Tables, scan_cost
 from hashlearn.threads import cores
 
 Row = dict[str, Any]
@@ -53,12 +53,17 @@ def clustered_codes(n: int, n_bits: int, seed: int = 0) -> np.ndarray:
     return codes
 
 
-def in_turn(ways: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """The best time of each, run several times over, in an order that is drawn: what ran before is in the cache."""
+def in_turn(ways: dict[str, Callable[[], object]], repeats: int, *, warm: bool = False) -> dict[str, float]:
+    """The best time of each, run several times over, in an order that is drawn: what ran before is in the cache.
+
+    ``warm``: each is run once more, untimed, right before.
+    """
     best = dict.fromkeys(ways, float("inf"))
     draw = np.random.default_rng(0)
     for _ in range(repeats):
         for name in draw.permutation(list(ways)).tolist():
+            if warm:
+                ways[name]()
             start = time.perf_counter()
             ways[name]()
             best[name] = min(best[name], time.perf_counter() - start)
@@ -105,10 +110,11 @@ def nearest(n: int) -> list[Row]:
                     work = partial(flat[use_heap].search, queries, k)
                     ways[f"{name}, 1 thread"] = with_threads(1, work)
                     ways[f"{name}, {cores()} threads"] = with_threads(cores(), work)
+                others = usearch_ways(codes, queries, k)
                 if n_queries == 1:
-                    ways["NumPy"] = partial(numpy_nearest, queries, codes, k)
-                ways |= usearch_ways(codes, queries, k)
-                times = in_turn(ways, 40 if n_queries == 1 else 8)
+                    others["NumPy"] = partial(numpy_nearest, queries, codes, k)
+                # Each right after a run of the same: FAISS's ways share their arrays, and ours would find its own cold.
+                times = in_turn(ways, 40 if n_queries == 1 else 20, warm=True) | in_turn(others, 4)
                 faiss_best = min(seconds for name, seconds in times.items() if name.startswith("FAISS"))
                 rows.append(
                     {
@@ -144,39 +150,38 @@ def within(n: int, radius: int = 3) -> list[Row]:
     for kind, make in (("random", random_codes), ("clustered", clustered_codes)):
         for n_bits in (64, 256):
             codes = make(n, n_bits)
-            queries = codes[:: n // 100][:100] ^ random_codes(100, n_bits, 1) & random_codes(100, n_bits, 2) & 1
+            # Near codes that are there: a few of the last bits of the bytes are turned.
+            many = codes[:: n // 1000][:1000] ^ random_codes(1000, n_bits, 1) & random_codes(1000, n_bits, 2) & 1
+            some = many[:100]
             index = HammingIndex(n_bits)
             index.add(codes)
             flat = faiss.IndexBinaryFlat(n_bits)
             flat.add(codes)
             plan = index.explain(radius=radius, n_queries=10**9)
             start = time.perf_counter()
-            index.within(queries, radius, engine="tables")
+            index.within(some[:1], radius, engine="tables")
             made = time.perf_counter() - start
-            ways = {
-                "scan": partial(index.within, queries, radius, engine="scan"),
-                "tables": partial(index.within, queries, radius, engine="tables"),
-                "FAISS, scan, 1 thread": with_threads(1, partial(flat.range_search, queries, radius + 1)),
-                f"FAISS, scan, {cores()} threads": with_threads(
-                    cores(), partial(flat.range_search, queries, radius + 1)
-                ),
-            }
-            for n_tables, piece in {(3, 21), (plan.tables.n_tables, plan.tables.piece) if plan.tables else (3, 21)}:
-                hashed = faiss.IndexBinaryMultiHash(n_bits, n_tables, piece)
+            scan = partial(flat.range_search, some, radius + 1)
+            scans = {"scan": partial(index.within, some, radius, engine="scan")}
+            scans |= {f"FAISS, scan, {t} threads": with_threads(t, scan) for t in (1, cores())}
+            tables = {"tables": partial(index.within, many, radius, engine="tables")}
+            for shape in {Shape(3, 21), index._tables.shape}:
+                hashed = faiss.IndexBinaryMultiHash(n_bits, shape.n_tables, shape.piece)
                 hashed.add(codes)
-                hashed.nflip = radius // n_tables
-                name = f"FAISS, {n_tables} tables of {piece}, 1 thread"
-                ways[name] = with_threads(1, partial(hashed.range_search, queries, radius + 1))
-            times = in_turn(ways, 8)
-            found = index.within(queries, radius)
+                hashed.nflip = shape.flips(radius)
+                search = partial(hashed.range_search, many, radius + 1)
+                tables |= {f"FAISS, {shape}, {t} threads": with_threads(t, search) for t in (1, cores())}
+            times = {name: seconds / len(some) for name, seconds in in_turn(scans, 20, warm=True).items()}
+            times |= {name: seconds / len(many) for name, seconds in in_turn(tables, 15, warm=True).items()}
+            found = index.within(many, radius)
             rows.append(
                 {
                     "codes": kind,
                     "n": n,
                     "n_bits": n_bits,
                     "radius": radius,
-                    "found_a_query": len(found.ids) / len(queries),
-                    "milliseconds_a_query": {name: round(10 * seconds, 4) for name, seconds in times.items()},
+                    "found_a_query": len(found.ids) / len(many),
+                    "milliseconds_a_query": {name: round(1e3 * seconds, 5) for name, seconds in times.items()},
                     "plan": str(plan),
                     "seconds_to_make_tables": round(made, 2),
                 }
@@ -214,7 +219,9 @@ def tables(n: int) -> Row:
     lookups, found, spent, stored = (
         np.array([case[name] for case in cases]) for name in ("lookups", "compared", "tables", "stored")
     )
-    # Relative errors count: each run is divided by its own time.
+    # Of what does not lie in the cache, where tables matter. Relative errors count: a run is divided by its own time.
+    large = np.array([case["n"] >= n // 5 for case in cases])
+    lookups, found, spent, stored = (column[large] for column in (lookups, found, spent, stored))
     parts = np.stack([np.ones(len(spent)), lookups, found], axis=1) / spent[:, None]
     costs, _ = nnls(parts, np.ones(len(spent)))
     fitted = dict(zip(("query", "lookup", "found"), costs.tolist(), strict=True)) | {"stored": float(np.median(stored))}
@@ -227,8 +234,9 @@ def _comparing(n: int, width: int) -> float:
     """Nanoseconds to compare a code of so many bytes in a scan."""
     index = HammingIndex(8 * width)
     index.add(random_codes(n, 8 * width))
-    queries = random_codes(16, 8 * width, 1)
-    return round(machine.best_seconds(lambda: index.within(queries, 0, engine="scan"), 4) / 16 / n * 1e9, 2)
+    queries = random_codes(100, 8 * width, 1)
+    seconds = machine.best_seconds(lambda: index.within(queries, 0, engine="scan"), 4)
+    return round(seconds / len(queries) / n * 1e9, 2)
 
 
 def _cases(kind: str, codes: np.ndarray, n_bits: int) -> Iterator[Row]:

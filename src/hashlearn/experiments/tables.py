@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _NOTHING = "–"
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _LIBRARIES = {
     "python": "Python",
     "numpy": "NumPy",
@@ -205,17 +206,28 @@ def cost_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
 
 
 def warning_words(outcomes: Outcomes) -> list[str]:
-    """Each warning of a method, such as that it did not converge, and in how many of its runs at each length."""
-    found: Counter[tuple[str, int, str]] = Counter()
+    """Each warning of a method, such as that it did not converge, and in how many of its runs at each length.
+
+    Warnings that differ in their numbers alone are one, with the least and the largest of each.
+    """
+    found: dict[tuple[str, int, tuple[str, ...]], list[list[str]]] = {}
     for record in outcomes.records:
         for warning in record["training"].get("warnings", ()):
-            found[record["method"], record["n_bits"], warning] += 1
+            words = tuple(_NUMBER.split(warning))
+            found.setdefault((record["method"], record["n_bits"], words), []).append(_NUMBER.findall(warning))
     return [
-        f"{outcomes.label(method)}, {n_bits} bits, {count} of {len(outcomes.of(method, n_bits))} runs: {warning}"
-        for (method, n_bits, warning), count in sorted(
+        f"{outcomes.label(method)}, {n_bits} bits, {len(numbers)} of {len(outcomes.of(method, n_bits))} runs: "
+        + "".join(word + _span(column) for word, column in zip(words, [*zip(*numbers, strict=True), ()], strict=True))
+        for (method, n_bits, words), numbers in sorted(
             found.items(), key=lambda item: (outcomes.methods.index(item[0][0]), item[0][1:])
         )
     ]
+
+
+def _span(numbers: Sequence[str]) -> str:
+    """``6.8 to 9.0``, or one number if all are the same, or nothing."""
+    least, most = (pick(numbers, key=float, default="") for pick in (min, max))
+    return least if least == most else f"{least} to {most}"
 
 
 def protocol_words(outcomes: Outcomes) -> list[str]:

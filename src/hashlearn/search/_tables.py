@@ -22,7 +22,8 @@ import numpy as np
 from hashlearn.search._scan import Codes, Distances, Rows, gathered, one_openmp_thread, share
 
 # Nanoseconds, measured (benchmarks/bench_search.py): a query, a lookup, a code found in a table, a code put into one.
-_QUERY, _LOOKUP, _FOUND, _STORED = 1000.0, 100.0, 120.0, 800.0
+# Of 200,000 codes and more: where there are fewer, all of it lies in the cache, and a scan is soon done anyway.
+_QUERY, _LOOKUP, _FOUND, _STORED = 1850.0, 160.0, 170.0, 560.0
 # Nanoseconds to compare one code in a scan, by its bytes; longer ones in proportion.
 _COMPARED = {4: 0.55, 8: 0.6, 16: 1.0, 20: 1.4, 32: 2.2, 64: 4.5}
 _MOST_TABLES = 16
@@ -37,8 +38,8 @@ def scan_cost(n_codes: int, width: int) -> float:
 
 
 def like_codes(cost: float, width: int) -> int:
-    """How many codes of this many bytes are compared in so many nanoseconds."""
-    return int(min(cost, 1e9) / scan_cost(1, width))
+    """How many codes of this many bytes are compared in so many nanoseconds; cautiously, as it is an estimate."""
+    return int(min(cost, 1e9) / scan_cost(1, width) / 4)
 
 
 def least_queries(n_codes: int, width: int) -> int:
