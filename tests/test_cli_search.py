@@ -405,6 +405,16 @@ def test_a_picture_without_an_ending_and_odd_names(own):
     found = run("search", "photos.hl", f"photos/{odd}", "--radius", 0, cwd=own).stdout.splitlines()
     assert "0\t43\ttwo\\nlines \\x1b[31m.png" in found
     assert run("search", "photos.hl", f"photos/{odd}", "-k", 10**20, cwd=own).stdout.count("\n") == 44
+    run("remove", "photos.hl", "two\\nlines \\x1b[31m.png", cwd=own)  # as it was shown
+    narrow = "at 1.00\u202fPM.png"
+    picture(64).save(own / "photos" / narrow)
+    run("add", "photos.hl", f"photos/{narrow}", cwd=own)
+    assert narrow in run("search", "photos.hl", f"photos/{narrow}", "--radius", 0, cwd=own).stdout
+    with Collection.open(own / "photos.hl") as collection:
+        assert len(collection) == 44
+        collection.update([3], payloads=["\x9b1m \u202e"])
+    assert '"\\x9b1m \\u202e"' in run("search", "photos.hl", "--id", 3, "-k", 43, cwd=own).stdout
+    assert "\x1b" not in run("search", "photos.hl", "no\x1b[31m.png", cwd=own, code=2).stderr
 
 
 def test_nothing_is_written_over_what_is_read(own):
@@ -419,6 +429,7 @@ def test_nothing_is_written_over_what_is_read(own):
         ["search", "photos.hl", "--id", 3, "--html", "photos.model"],
         ["duplicates", "photos.hl", "--html", "photos.model"],
         ["fit", "x.npy", "-b", 8, "-o", "./x.npy"],
+        ["fit", "photos", "-b", 8, "-o", "photos/a/02.png"],
         ["encode", "photos.model", "x.npy", "-o", "x.npy"],
     ):
         done = run(*arguments, cwd=own, code=2)

@@ -58,8 +58,11 @@ def check_out(path: Path, *inputs: str | Path | None) -> None:
     check_target(path)
     if is_sqlite(path):
         raise ValueError(f"{path} is a collection, or another SQLite file: choose another name to write to.")
-    if path.exists() and any(input is not None and Path(input).exists() and path.samefile(input) for input in inputs):
-        raise ValueError(f"{path} is what is read: choose another name to write to.")
+    for input in inputs:
+        if input is None or not path.exists() or not Path(input).exists():
+            continue
+        if path.samefile(input) or (Path(input).is_dir() and Path(input).resolve() in path.resolve().parents):
+            raise ValueError(f"{path} is what is read, or among it: choose another name to write to.")
 
 
 def check_page(path: Path | None) -> None:

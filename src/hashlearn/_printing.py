@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from typing import Any
+from unicodedata import category
 
 
 def show(result: Any, as_json: bool, text: str) -> None:
@@ -22,5 +23,5 @@ def count(n: int, word: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A text on one line, with what a terminal would take for commands written out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    """A text on one line, with what a terminal would take for commands, or would not show, written out."""
+    return "".join(c if c.isprintable() or category(c) == "Zs" else c.encode("unicode_escape").decode() for c in text)

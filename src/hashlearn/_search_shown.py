@@ -39,7 +39,7 @@ def print_matches(result: dict[str, Any], *, alone: bool) -> None:
     if not result["matches"]:
         say("hashlearn: nothing was found")
     for match in result["matches"]:
-        extra = "" if match["payload"] is None else "\t" + json.dumps(match["payload"], ensure_ascii=False)
+        extra = "" if match["payload"] is None else "\t" + printable(json.dumps(match["payload"], ensure_ascii=False))
         print(f"{match['distance']}\t{match['id']}\t{printable(match['source'] or NOWHERE)}{extra}")
 
 

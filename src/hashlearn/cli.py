@@ -32,7 +32,7 @@ from hashlearn._arguments import (
     sample_rows,
     trained_on_text,
 )
-from hashlearn._printing import say, show
+from hashlearn._printing import printable, say, show
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -85,7 +85,7 @@ def main() -> None:
     except (ValueError, OSError, ImportError, MemoryError) as error:
         if os.environ.get("HASHLEARN_DEBUG"):
             raise
-        say(f"hashlearn: error: {' '.join(str(error).split()) or type(error).__name__}")
+        say(f"hashlearn: error: {printable(' '.join(str(error).split())) or type(error).__name__}")
         sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as end:
         # Typer makes an exit of an interrupt.

@@ -127,6 +127,11 @@ def remove(
     with Collection.open(collection) as opened:
         ids: dict[int, None] = {}
         sources = opened.ids_of(what)
+        if any(word not in sources and not word.isdecimal() for word in what):
+            # As `search` shows them, which is not always as they are.
+            for source, found in opened.ids_of().items():
+                if printable(source) != source:
+                    sources.setdefault(printable(source), found)
         for word in what:
             if word in sources:
                 ids |= dict.fromkeys(sources[word])
@@ -149,7 +154,7 @@ def info(
     """
     known = collection_info(file) if is_sqlite(file) else model_info(file)
     lines = [
-        f"{name.replace('_', ' ')}: {value:,}" if isinstance(value, int) else f"{name.replace('_', ' ')}: {value}"
+        f"{name.replace('_', ' ')}: {f'{value:,}' if isinstance(value, int) else printable(str(value))}"
         for name, value in known.items()
         if value is not None
     ]

@@ -664,12 +664,62 @@ def test_what_changes_in_a_folder_that_can_not_be_written_is_told_and_seen(path,
         for look in looks:
             with pytest.raises(CollectionError, match=r"was changed since it was opened.*refresh"):
                 look()
-        assert len(reader.search(codes[20:21], 1).ids) == 1  # from memory, as it was
+        found = reader.search(codes[20:21], 1)  # from memory, as it was
+        assert (found.distances[0, 0], found.ids[0, 0]) == (0, 20)
         assert reader.refresh()
         assert len(reader) == 5010
         assert reader.get([3])[0].payload == "new"
         assert sum(len(items) for _, items in reader.batches()) == 5010
         assert not reader.refresh()
+        # A log of writes beside it counts too.
+        refuse(False)
+        with Collection.open(path) as writer:
+            writer.add(codes[:1])
+            with pytest.raises(CollectionError, match="was changed since"):
+                reader.get([3])
+            assert reader.refresh()  # now by the log
+            assert len(reader) == 5011
+
+
+@pytest.mark.parametrize("n_bits", [64, 32])
+def test_another_collection_in_the_place_of_one_that_can_not_be_locked(n_bits, path, tmp_path, monkeypatch):
+    other = tmp_path / "other.hl"
+    for file, bits, payload in ((path, 64, "old"), (other, n_bits, "new")):
+        with Collection.create(file, n_bits=bits) as writer:
+            writer.add(some_codes(3, bits, seed=len(payload) + bits), payloads=[payload] * 3)
+            expected = writer.index.codes
+    connect = sqlite3.connect
+
+    def refusing(name, **options):
+        if "immutable" not in name:
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect(name, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", refusing)
+    with Collection.open(path, readonly=True) as reader:
+        os.replace(other, path)
+        if n_bits == 64:
+            assert reader.refresh()
+            np.testing.assert_array_equal(reader.index.codes, expected)
+            assert reader.get([0])[0].payload == "new"
+        else:
+            with pytest.raises(CollectionError, match="another collection now, of 32 bits"):
+                reader.refresh()
+
+
+def test_batches_go_on_in_another_thread_and_another_folder(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    with Collection.create(path.name, n_bits=64) as collection:
+        collection.add(some_codes(30))
+        begun, rest = collection.batches(10), []
+        next(begun)
+        thread = threading.Thread(target=lambda: rest.extend(items for _, items in begun))
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+        assert [len(items) for items in rest] == [10, 10]
+        monkeypatch.chdir("/")
+        assert sum(len(items) for _, items in collection.batches()) == 30
 
 
 def test_anything_can_be_done_between_batches(collection):

@@ -613,6 +613,35 @@ def test_nothing_is_made_for_codes_that_have_changed_already(held, monkeypatch):
     assert index._make_tables(index._state, _tables.Shape(4, 16), new, wait=False) is index._tables
 
 
+def test_a_scan_answers_where_there_is_no_memory_for_tables(monkeypatch):
+    index, codes = large_index()
+    made = []
+
+    def fail(*args):
+        made.append(args)
+        raise MemoryError
+
+    monkeypatch.setattr("hashlearn.search.index.Tables", fail)
+    expected = pairs_of(index.within(codes[:5], 2, engine="scan"))
+    for _ in range(3):
+        assert pairs_of(index.within(codes[:15_000], 2)[:5]) == expected
+    assert len(made) == 1
+    with pytest.raises(MemoryError):
+        index.within(codes[:5], 2, engine="tables")
+
+
+def test_tables_that_were_waited_for_are_used(held):
+    index, codes = large_index()
+    threads = [threading.Thread(target=index.within, args=(codes[:5], 2), kwargs={"engine": "tables"}) for _ in "ab"]
+    for thread in threads:
+        thread.start()
+    assert held.begun.wait(30)
+    held.go_on.set()
+    for thread in threads:
+        thread.join()
+    assert len(held.made) == 1
+
+
 def test_two_radii_in_turn_do_not_make_tables_all_the_time(held):
     index, codes = large_index()
     held.go_on.set()

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _NOTHING = "–"
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?(?!\w)")
 _LIBRARIES = {
     "python": "Python",
     "numpy": "NumPy",
@@ -226,7 +226,7 @@ def warning_words(outcomes: Outcomes) -> list[str]:
 
 def _span(numbers: Sequence[str]) -> str:
     """``6.8 to 9.0``, or one number if all are the same, or nothing."""
-    least, most = (pick(numbers, key=float, default="") for pick in (min, max))
+    least, most = (pick(numbers, key=lambda n: float(n.replace(",", "")), default="") for pick in (min, max))
     return least if least == most else f"{least} to {most}"
 
 

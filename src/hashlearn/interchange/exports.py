@@ -98,6 +98,7 @@ def export_pgvector(collection: Collection, path: str | os.PathLike[str], *, tab
     name = _table_name(collection.path.stem) if table is None else table
     if not name or "\0" in name or len(name.encode()) > 63:
         raise ValueError(f"a table's name must have 1 to 63 bytes; got {name!r}.")
+    collection.refresh()
     quoted = '"' + name.replace('"', '""') + '"'
     with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         file.write(

@@ -158,12 +158,18 @@ class Database:
                 f"{self.path} was changed since it was opened, by one whom it can't be locked against: refresh it."
             )
 
-    def renew(self) -> None:
-        """Open the file anew if it was changed behind SQLite's back."""
+    def renew(self) -> bool:
+        """Open the file anew if it was changed behind SQLite's back; whether it was. It may be another one now."""
         with self.lock:
-            if self._fixed is not None and self._fixed != _version(self.file):
-                self._connection.close()
-                self._connect()
+            if self._fixed is None or self._fixed == _version(self.file):
+                return False
+            fresh = Database(self.file, readonly=self._readonly)
+            if fresh.n_bits != self.n_bits:
+                fresh.close()
+                raise CollectionError(f"{self.path} is another collection now, of {fresh.n_bits} bits: open it again.")
+            self._connection.close()
+            self._connection, self._fixed, self.meta = fresh._connection, fresh._fixed, fresh.meta
+            return True
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         with self.lock, translated(self.path):
@@ -223,16 +229,21 @@ class Database:
 
         By a connection of its own, so that others can go on meanwhile.
         """
-        with self.lock:
-            self.execute("SELECT 1")  # an error if this is closed, or was changed
-            own = Database(self.path, readonly=True)
+        self.execute("SELECT 1")  # an error if this is closed, or was changed
+        own = Database(self.file, readonly=True)
         try:
-            with own.transaction(write=False):
+            with translated(self.path):
+                # No lock is held while others go on, who may be in another thread.
+                own._connection.execute("BEGIN")
                 cursor = own._connection.execute("SELECT id, code, source, payload FROM items ORDER BY id")
-                while rows := own._fetched(cursor, size):
-                    yield rows
+            while True:
+                with translated(self.path):
+                    rows = own._fetched(cursor, size)
+                if not rows:
+                    return
+                yield rows
         finally:
-            own.close()
+            own._connection.close()
 
     def select(self, columns: str, name: str, values: Sequence[Any] | None = None) -> Iterator[Any]:
         """Columns of the items with one of these ids or sources; None: with any."""
@@ -297,13 +308,17 @@ def _check_file(path: Path, file: Path) -> None:
         raise CollectionError(f"{path} is cut off: it has {size:,} bytes of {promised:,}.")
 
 
-def _version(file: Path) -> tuple[int, int, int]:
-    """What another content of the file changes."""
-    try:
-        found = os.stat(file)
-    except OSError:
-        return 0, 0, 0
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def _version(file: Path) -> tuple[tuple[int, int, int], ...]:
+    """What another content of the file, or of the log of writes beside it, changes."""
+    found = []
+    for path in (file, file.with_name(f"{file.name}-wal")):
+        try:
+            known = os.stat(path)
+        except OSError:
+            continue
+        if known.st_size:
+            found.append((known.st_ino, known.st_size, known.st_mtime_ns))
+    return tuple(found)
 
 
 def _connect(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:

@@ -403,10 +403,14 @@ class Collection:
         """See what others changed since; whether codes or ids did. Sources and payloads are always the file's."""
         with self._database.lock:
             before = self._seen
-            self._database.renew()
+            renewed = self._database.renew()
             with self._database.transaction(write=False):
-                self._catch_up()
-            return self._seen != before
+                if renewed:  # perhaps another file, whose log tells of other changes
+                    self._model = None
+                    self._read_all(self._database.last_change())
+                else:
+                    self._catch_up()
+            return renewed or self._seen != before
 
     def _load(self) -> None:
         with self._database.transaction(write=False):

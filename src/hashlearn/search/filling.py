@@ -94,7 +94,7 @@ def collection_for(
         known = found.info
         other = known.get("input") != source
         if folder is not None and known.get("features") is not None:
-            other = os.path.realpath(folder) != os.path.realpath(root_of(found))
+            other = not _is_same(folder, root_of(found))
             source, known["input"] = os.path.normpath(folder), root_words(found)
         if other:
             raise ValueError(f"{path} was made of {known.get('input')}, not of {source}: hashlearn add adds to it.")
@@ -111,6 +111,10 @@ def _relative(path: str | os.PathLike[str], start: str | os.PathLike[str]) -> st
         return Path(os.path.relpath(os.path.realpath(path), os.path.realpath(start))).as_posix()
     except ValueError:  # on another drive
         return Path(path).resolve().as_posix()
+
+
+def _is_same(folder: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    return os.path.samefile(folder, other) if os.path.exists(other) else False
 
 
 def root_of(collection: Collection) -> Path:
@@ -204,7 +208,7 @@ def add_vectors(
     Args:
         collection: One with a model.
         vectors: The vectors; may be a memory map.
-        ids: An id for each; None: new ones. If one can't be taken, nothing is added.
+        ids: An id for each; None: new ones. If one is there already, nothing is added.
         payloads: A payload for each; None: nothing. If one is no JSON, nothing is added.
         by_row: The id of a vector is its row, and rows that are there already are passed over: what was interrupted
             goes on.
@@ -217,6 +221,7 @@ def add_vectors(
     # All of them before the first batch, which would stay if a later one failed.
     payload_texts(payloads, n)
     if ids is not None:
+        collection.refresh()
         collection.check_new(ids)
     with progress_bar("indexing", n, unit="vectors", show=show_progress) as advance:
         for start in range(0, n, _BATCH):

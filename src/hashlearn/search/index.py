@@ -23,7 +23,18 @@ if TYPE_CHECKING:
 
 __all__ = ["HammingIndex"]
 
-_NOT_COPIED = {"_state", "_changing", "_making", "_estimate", "_changed", "_room", "_tables", "_ledger", "_served"}
+_NOT_COPIED = {
+    "_state",
+    "_changing",
+    "_making",
+    "_estimate",
+    "_changed",
+    "_room",
+    "_tables",
+    "_ledger",
+    "_served",
+    "_impossible",
+}
 
 
 class HammingIndex:
@@ -62,6 +73,8 @@ class HammingIndex:
         self._room = room
         self._tables: Tables | None = None
         self._ledger = Ledger()
+        # Tables for which there was no memory.
+        self._impossible: set[Shape] = set()
         # Radii at which no tables are better than those that are there.
         self._served: set[int] = set()
 
@@ -264,6 +277,7 @@ class HammingIndex:
             there = None if tables is None else tables.shape
             self._ledger.settle(costs, there)
             now, better = choose(costs, radius, there, self._ledger)
+            better = None if better in self._impossible else better
             if now is not None and now == costs.best(radius):
                 self._served.add(radius)
             if forced and better is None:
@@ -290,7 +304,13 @@ class HammingIndex:
                 return tables  # by the thread that was waited for
             if not wait and (state is not self._state or tables is not instead_of):
                 return None
-            tables = Tables(state.codes, shape)
+            try:
+                tables = Tables(state.codes, shape)
+            except (MemoryError, RuntimeError):  # FAISS's errors are the latter
+                self._impossible.add(shape)
+                if wait:
+                    raise
+                return None
             with self._changing:
                 if state is self._state:
                     self._tables, self._ledger, self._served = tables, Ledger(), set()
