@@ -5,7 +5,7 @@
 nearest     the k nearest, single queries and batches, 64 and 256 bits, by every exact way to the same answer. FAISS
             with one OpenMP thread and with all, since on a busy machine two can be slower than one.
 within      all within radius 3, by a scan (100 queries a call) and by tables (1,000, right after a run of the same);
-            FAISS's own calls beside them, whose answers are not ordered.
+            FAISS's own calls beside them, whose answers are not ordered. And one query a call by tables.
 tables      what the plans are made of: nanoseconds of a query, of a lookup, of a code found in a table, of a code put
             into one, of a code compared in a scan, over sizes, lengths and radii, on codes at random and on codes in
             clusters; and where tables begin to be faster than a scan, as it is and as the plan says.
@@ -169,10 +169,14 @@ def within(n: int, radius: int = 3) -> list[Row]:
                 hashed = faiss.IndexBinaryMultiHash(n_bits, shape.n_tables, shape.piece)
                 hashed.add(codes)
                 hashed.nflip = shape.flips(radius)
+                if shape == index._tables.shape:
+                    single = partial(hashed.range_search, many[:1], radius + 1)
                 search = partial(hashed.range_search, many, radius + 1)
                 tables |= {f"FAISS, {shape}, {t} threads": with_threads(t, search) for t in (1, cores())}
             times = {name: seconds / len(some) for name, seconds in in_turn(scans, 20, warm=True).items()}
             times |= {name: seconds / len(many) for name, seconds in in_turn(tables, 15, warm=True).items()}
+            ones = {"tables": partial(index.within, many[:1], radius), "FAISS": with_threads(1, single)}
+            one = in_turn(ones, 200, warm=True)
             found = index.within(many, radius)
             rows.append(
                 {
@@ -182,6 +186,7 @@ def within(n: int, radius: int = 3) -> list[Row]:
                     "radius": radius,
                     "found_a_query": len(found.ids) / len(many),
                     "milliseconds_a_query": {name: round(1e3 * seconds, 5) for name, seconds in times.items()},
+                    "milliseconds_of_one": {name: round(1e3 * seconds, 5) for name, seconds in one.items()},
                     "plan": str(plan),
                     "seconds_to_make_tables": round(made, 2),
                 }

@@ -618,10 +618,9 @@ def test_a_reader_can_not_change_it(collection):
     assert len(collection) == 3
 
 
-def test_a_folder_that_can_not_be_written(path, monkeypatch):
-    """As root every folder can be written: SQLite is told to say no."""
-    with Collection.create(path, n_bits=64) as collection:
-        collection.add(some_codes(3))
+@pytest.fixture
+def can_be_written(monkeypatch):
+    """Whether the folder can be. As root every folder can: SQLite is told to say no."""
     connect = sqlite3.connect
 
     def refusing(name, **options):
@@ -629,37 +628,33 @@ def test_a_folder_that_can_not_be_written(path, monkeypatch):
             raise sqlite3.OperationalError("unable to open database file")
         return connect(name, **options)
 
-    monkeypatch.setattr(sqlite3, "connect", refusing)
+    return lambda yes: monkeypatch.setattr(sqlite3, "connect", connect if yes else refusing)
+
+
+def test_a_folder_that_can_not_be_written(path, can_be_written):
+    with Collection.create(path, n_bits=64) as collection:
+        collection.add(some_codes(3))
+    can_be_written(False)
     with Collection.open(path, readonly=True) as reader:
         assert len(reader) == 3
     with pytest.raises(OSError, match="unable to open"):
         Collection.open(path)
 
 
-def test_what_changes_in_a_folder_that_can_not_be_written_is_told_and_seen(path, monkeypatch):
+def test_what_changes_in_a_folder_that_can_not_be_written_is_told_and_seen(path, can_be_written):
     codes = some_codes(40_000)
     with Collection.create(path, n_bits=64) as writer:
         writer.add(codes, payloads=[{"i": i, "more": "x" * 60} for i in range(40_000)])
-    connect = sqlite3.connect
-
-    def refusing(name, **options):
-        if "immutable" not in name:
-            raise sqlite3.OperationalError("unable to open database file")
-        return connect(name, **options)
-
-    def refuse(yes):
-        monkeypatch.setattr(sqlite3, "connect", refusing if yes else connect)
-
-    refuse(True)
+    can_be_written(False)
     with Collection.open(path, readonly=True) as reader:
         assert reader.get([3])[0].payload["i"] == 3
         begun = reader.batches(1000)
         assert len(next(begun)[1]) == 1000
-        refuse(False)
+        can_be_written(True)
         with Collection.open(path) as writer:
             writer.remove(np.arange(10, 35_000))
             writer.update([3], payloads=["new"])
-        refuse(True)
+        can_be_written(False)
         looks = (lambda: reader.get([3]), lambda: next(reader.batches()), lambda: list(begun), reader.ids_of)
         for look in looks:
             with pytest.raises(CollectionError, match=r"was changed since it was opened.*refresh"):
@@ -672,7 +667,7 @@ def test_what_changes_in_a_folder_that_can_not_be_written_is_told_and_seen(path,
         assert sum(len(items) for _, items in reader.batches()) == 5010
         assert not reader.refresh()
         # A log of writes beside it counts too.
-        refuse(False)
+        can_be_written(True)
         with Collection.open(path) as writer:
             writer.add(codes[:1])
             with pytest.raises(CollectionError, match="was changed since"):
@@ -682,20 +677,13 @@ def test_what_changes_in_a_folder_that_can_not_be_written_is_told_and_seen(path,
 
 
 @pytest.mark.parametrize("n_bits", [64, 32])
-def test_another_collection_in_the_place_of_one_that_can_not_be_locked(n_bits, path, tmp_path, monkeypatch):
+def test_another_collection_in_the_place_of_one_that_can_not_be_locked(n_bits, path, tmp_path, can_be_written):
     other = tmp_path / "other.hl"
     for file, bits, payload in ((path, 64, "old"), (other, n_bits, "new")):
         with Collection.create(file, n_bits=bits) as writer:
             writer.add(some_codes(3, bits, seed=len(payload) + bits), payloads=[payload] * 3)
             expected = writer.index.codes
-    connect = sqlite3.connect
-
-    def refusing(name, **options):
-        if "immutable" not in name:
-            raise sqlite3.OperationalError("unable to open database file")
-        return connect(name, **options)
-
-    monkeypatch.setattr(sqlite3, "connect", refusing)
+    can_be_written(False)
     with Collection.open(path, readonly=True) as reader:
         os.replace(other, path)
         if n_bits == 64:

@@ -151,7 +151,7 @@ def gathered(parts: list[tuple[Any, Any, Any]]) -> tuple[Rows, Distances, Rows]:
 def share(work: Callable[[slice], None], n_queries: int, n_codes: int, most: int) -> None:
     """Call ``work`` with slices of at most ``most`` queries, on as many threads as the work is worth."""
     n_threads = min(cores(), n_queries, 1 + n_queries * n_codes // _SHARED_WORK)
-    # Two slices a thread, for one that is held up to do fewer of them; with four it is 4 % slower on a quiet machine.
+    # Two slices a thread, for one that is held up to do fewer of them; four are slower on a quiet machine.
     share = -(-n_queries // n_threads) if n_threads < 2 else max(_LEAST_SLICE, -(-n_queries // (2 * n_threads)))
     size = max(1, min(most, share))
     slices = [slice(start, min(start + size, n_queries)) for start in range(0, n_queries, size)]

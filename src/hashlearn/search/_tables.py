@@ -23,7 +23,7 @@ from hashlearn.search._scan import Codes, Distances, Rows, gathered, one_openmp_
 
 # Nanoseconds, measured (benchmarks/bench_search.py): a query, a lookup, a code found in a table, a code put into one.
 # Of 200,000 codes and more: where there are fewer, all of it lies in the cache, and a scan is soon done anyway.
-_QUERY, _LOOKUP, _FOUND, _STORED = 1850.0, 160.0, 170.0, 560.0
+_QUERY, _LOOKUP, _FOUND, _STORED = 1200.0, 110.0, 150.0, 420.0
 # Nanoseconds to compare one code in a scan, by its bytes; longer ones in proportion.
 _COMPARED = {4: 0.55, 8: 0.6, 16: 1.0, 20: 1.4, 32: 2.2, 64: 4.5}
 _MOST_TABLES = 16
@@ -35,11 +35,6 @@ _N_PAIRS = 20_000
 def scan_cost(n_codes: int, width: int) -> float:
     """Nanoseconds of a query that is compared with every code of this many bytes."""
     return n_codes * _COMPARED.get(width, width * _COMPARED[64] / 64)
-
-
-def like_codes(cost: float, width: int) -> int:
-    """How many codes of this many bytes are compared in so many nanoseconds; cautiously, as it is an estimate."""
-    return int(min(cost, 1e9) / scan_cost(1, width) / 4)
 
 
 def least_queries(n_codes: int, width: int) -> int:
@@ -70,6 +65,11 @@ class Shape:
         return _STORED * self.n_tables
 
 
+def _lookup_cost(shape: Shape, radius: int) -> float:
+    """Nanoseconds of a query that finds nothing."""
+    return _QUERY + _LOOKUP * shape.lookups(radius)
+
+
 class Estimate:
     """What searches through tables of codes like these would cost, from a sample of pairs of them."""
 
@@ -98,10 +98,9 @@ class Estimate:
     def cost(self, shape: Shape, radius: int, n_codes: int) -> float:
         """Nanoseconds of a query, like the codes themselves, of tables of so many codes; inf: too many lookups."""
         if (shape, radius) not in self._parts:
-            lookups = shape.lookups(radius)
-            few = lookups <= _MOST_LOOKUPS
+            few = shape.lookups(radius) <= _MOST_LOOKUPS
             found = self.agreeing(shape, shape.flips(radius)) if few else 0.0
-            self._parts[shape, radius] = _QUERY + _LOOKUP * lookups if few else inf, _FOUND * found
+            self._parts[shape, radius] = _lookup_cost(shape, radius) if few else inf, _FOUND * found
         fixed, each = self._parts[shape, radius]
         return fixed + each * n_codes
 
@@ -131,8 +130,8 @@ class Tables:
         # The number of flips is the index's, not the search's.
         self._lock = Lock()
 
-    def within(self, queries: Codes, radius: int, n_codes: int | None = None) -> tuple[Rows, Distances, Rows]:
-        """As :func:`~hashlearn.search._scan.rows_within`; a query is as much work as a scan of ``n_codes`` codes."""
+    def within(self, queries: Codes, radius: int) -> tuple[Rows, Distances, Rows]:
+        """As :func:`~hashlearn.search._scan.rows_within`."""
         parts: dict[int, tuple[Any, Any, Any]] = {}
 
         def work(part: slice) -> None:
@@ -143,5 +142,7 @@ class Tables:
 
         with self._lock:
             self._index.nflip = self.shape.flips(radius)
-            share(work, len(queries), n_codes or 0, len(queries))
+            # At least as much work as a scan of so many codes; a fourth of it, for threads to be worth their start.
+            like_codes = _lookup_cost(self.shape, radius) / scan_cost(1, queries.shape[1]) / 4
+            share(work, len(queries), int(like_codes), len(queries))
         return gathered([parts[start] for start in sorted(parts)])

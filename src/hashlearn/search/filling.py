@@ -94,7 +94,7 @@ def collection_for(
         known = found.info
         other = known.get("input") != source
         if folder is not None and known.get("features") is not None:
-            other = not _is_same(folder, root_of(found))
+            other = not (os.path.exists(root_of(found)) and os.path.samefile(folder, root_of(found)))
             source, known["input"] = os.path.normpath(folder), root_words(found)
         if other:
             raise ValueError(f"{path} was made of {known.get('input')}, not of {source}: hashlearn add adds to it.")
@@ -111,10 +111,6 @@ def _relative(path: str | os.PathLike[str], start: str | os.PathLike[str]) -> st
         return Path(os.path.relpath(os.path.realpath(path), os.path.realpath(start))).as_posix()
     except ValueError:  # on another drive
         return Path(path).resolve().as_posix()
-
-
-def _is_same(folder: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    return os.path.samefile(folder, other) if os.path.exists(other) else False
 
 
 def root_of(collection: Collection) -> Path:

@@ -16,7 +16,7 @@ from hashlearn.search._answers import MISSING, Engine, Matches, Neighbours, Plan
 from hashlearn.search._planning import Costs, Ledger, Size, choose, plan_nearest, plan_within
 from hashlearn.search._scan import Codes, nearest_rows, padded, rows_within, scan_width
 from hashlearn.search._state import Ids, State, allowed, checked_ids, find_rows, more, part_of, rows_of
-from hashlearn.search._tables import Estimate, Shape, Tables, least_queries, like_codes
+from hashlearn.search._tables import Estimate, Shape, Tables, least_queries
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -254,13 +254,8 @@ class HammingIndex:
         if tables is None:
             offsets, distances, rows = rows_within(queries, state.codes, radius)
         else:
-            offsets, distances, rows = tables.within(queries, radius, self._like_codes(tables.shape, radius))
+            offsets, distances, rows = tables.within(queries, radius)
         return Matches(offsets, distances, state.ids[rows])
-
-    def _like_codes(self, shape: Shape, radius: int) -> int | None:
-        """A query by tables is as much work as comparing about so many codes; None: not known."""
-        estimate = self._estimate
-        return None if estimate is None else like_codes(estimate.cost(shape, radius, estimate.n_codes), self._width)
 
     def _tables_for(self, state: State, radius: int, n_queries: int, *, forced: bool) -> Tables | None:
         """Tables to search in, made if that pays (or if they are asked for); None: scan."""
