@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hashlearn import codes
-from hashlearn.evaluation import Protocol, Truth, evaluate
+from hashlearn.evaluation import Protocol, Truth, evaluate, evaluate_all
+from hashlearn.evaluation._judging import _histogram
 from reference import metrics as slow
 
 RULES = ("all", "retrieved", "trapezoid")
@@ -171,7 +172,7 @@ def test_the_result_does_not_depend_on_the_number_of_threads_or_blocks(monkeypat
         a = evaluate(*packed, truth, n_bits=20, protocol=protocol, n_jobs=1)
         with monkeypatch.context() as patch:
             patch.setattr("hashlearn.evaluation.metrics._BLOCK_DISTANCES", 450)
-            patch.setattr("hashlearn.evaluation.metrics._BLOCK_RANKS", 64)
+            patch.setattr("hashlearn.evaluation._judging._BLOCK_RANKS", 64)
             b = evaluate(*packed, truth, n_bits=20, protocol=protocol, n_jobs=3)
         np.testing.assert_array_equal(a.average_precision, b.average_precision)
         np.testing.assert_array_equal(a.precision_within[4], b.precision_within[4])
@@ -358,3 +359,51 @@ def test_evaluate_refuses_what_does_not_fit():
     long = np.zeros((3, 257), dtype=np.uint8)
     with pytest.raises(ValueError, match="'spherical' ranks codes of at most 2,048 bits; got 2,056"):
         evaluate(long[:2], long, good, n_bits=2056, protocol=Protocol(distance="spherical"))
+
+
+@pytest.mark.parametrize("n", [0, 1, 19_999, 20_000, 74_999, 75_000, 75_001, 400_001])
+@pytest.mark.parametrize("n_distances", [1, 2, 10, 65, 256])
+def test_histograms_count_each_distance(n, n_distances):
+    rng = np.random.default_rng(n + n_distances)
+    d = rng.integers(0, n_distances, n).astype(np.uint8)
+    plain = np.array([np.count_nonzero(d == value) for value in range(n_distances)])
+    np.testing.assert_array_equal(_histogram(d, n_distances), plain)
+    # As a row that begins at an odd address, and of a wider type.
+    np.testing.assert_array_equal(_histogram(np.concatenate([d[:1], d])[1:], n_distances), plain)
+    np.testing.assert_array_equal(_histogram(d.astype(np.uint16), n_distances), plain)
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_several_protocols_at_once_are_as_one_by_one(labels):
+    rng = np.random.default_rng(labels)
+    n = 80_001  # enough for histograms in pairs, and odd
+    query_bits, database_bits = rng.integers(0, 2, (5, 20)), rng.integers(0, 2, (n, 20))
+    if labels:
+        truth = Truth.labels(rng.integers(0, 3, 5), rng.integers(0, 3, n))
+    else:
+        truth = Truth.neighbours(np.array([rng.permutation(n)[:300] for _ in range(5)]))
+    protocols = [
+        Protocol(ap=rule, cutoff=cutoff, ties=ties, radii=radii, distance=distance)
+        for rule, cutoff, ties, radii, distance in itertools.product(
+            RULES, (None, 500), ("index", "expected"), ((2, 5), ()), ("hamming", "spherical")
+        )
+    ]
+    packed = codes.pack(query_bits), codes.pack(database_bits)
+    together = evaluate_all(*packed, truth, protocols, n_bits=20)
+    assert [scores.protocol for scores in together] == protocols
+    for protocol, scores in zip(protocols, together, strict=True):
+        alone = evaluate(*packed, truth, n_bits=20, protocol=protocol)
+        assert alone.as_dict() == scores.as_dict()
+        np.testing.assert_array_equal(alone.average_precision, scores.average_precision)
+        assert alone.precision_within.keys() == scores.precision_within.keys()
+        for radius, values in alone.precision_within.items():
+            np.testing.assert_array_equal(values, scores.precision_within[radius])
+    d = slow.distances(query_bits[0], database_bits)
+    relevant = np.isin(np.arange(n), truth.relevant(0))
+    assert together[0].average_precision[0] == pytest.approx(slow.ap_by_index(d, relevant, "all"), abs=1e-12)
+
+
+def test_protocols_must_be_given():
+    packed = codes.pack(np.eye(4, dtype=int))
+    with pytest.raises(ValueError, match="protocols must not be empty"):
+        evaluate_all(packed, packed, Truth.labels([0] * 4, [0] * 4), [], n_bits=4)

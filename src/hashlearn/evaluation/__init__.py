@@ -1,7 +1,7 @@
 """Judging codes: who is a true neighbour, and how well a ranking by code finds them."""
 
 from hashlearn.evaluation.diagnostics import BitStatistics, bit_statistics
-from hashlearn.evaluation.metrics import Scores, evaluate
+from hashlearn.evaluation.metrics import Scores, evaluate, evaluate_all
 from hashlearn.evaluation.protocol import SETTINGS, Protocol, Setting, setting
 from hashlearn.evaluation.truth import Truth, euclidean_neighbours
 
@@ -15,5 +15,6 @@ __all__ = [
     "bit_statistics",
     "euclidean_neighbours",
     "evaluate",
+    "evaluate_all",
     "setting",
 ]

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from hashlearn.codes import hamming
 from hashlearn.datasets import Dataset, load
-from hashlearn.evaluation import Setting, Truth, bit_statistics, evaluate
+from hashlearn.evaluation import Truth, bit_statistics, evaluate, evaluate_all
 from hashlearn.experiments.grid import Limit, Run
 from hashlearn.experiments.judging import dataset_truth
 from hashlearn.experiments.results import Record, parameters_of, setting_record
@@ -173,17 +173,20 @@ def _scores(
     queries alone as well.
     """
 
-    def judged(setting: Setting) -> Any:
-        return evaluate(query_codes, codes, truth, n_bits=run.n_bits, protocol=setting.protocol, show_progress=False)
-
-    how = run.setting
-    found = judged(how)
+    protocol = run.setting.protocol
+    found, expected = evaluate_all(
+        query_codes,
+        codes,
+        truth,
+        [protocol, replace(protocol, ties="expected")],
+        n_bits=run.n_bits,
+        show_progress=False,
+    )
     values = {"map": found.map, "map_standard_error": float(np.std(found.average_precision) / len(query_codes) ** 0.5)}
     values |= {f"p@{r}": p for r, p in found.precision_at_radius.items()}
     values |= {f"empty@{r}": share for r, share in found.empty_at_radius.items()}
-    expected = replace(how, protocol=replace(how.protocol, ties="expected"))
-    values["map_expected_ties"] = judged(expected).map
-    if how.truth == "labels":
+    values["map_expected_ties"] = expected.map
+    if run.setting.truth == "labels":
         values["map_new"] = _among_queries(query_codes, dataset, run)
     return values
 

@@ -1,0 +1,257 @@
+"""A block of rankings and how it is judged, mostly without sorting the database.
+
+A ranking by Hamming distance has at most L + 1 distinct keys, so a query's histogram of distances says where each
+group of tied items begins. With the distances of the relevant items, everything else is arithmetic on L + 1 numbers;
+only ties in index order need the items in order, and mostly only up to the last one that can count. Spherical Hamming
+distances are replaced by their ranks among all that codes of L bits can have, about 0.3 L²; the rest is the same.
+
+Symbols, for one query and one group of tied items (a distance d):
+
+=====  ==========================================================
+n, r   items in the group; relevant ones among them
+N, R   items, relevant items, in all nearer groups
+t      items of the group that are within the cut-off (t ≤ n)
+=====  ==========================================================
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hashlearn.codes import ones_of, spherical_ranks
+from hashlearn.evaluation.protocol import Protocol
+
+# Distances whose ranks are looked up at a time: what is made on the way stays in cache.
+_BLOCK_RANKS = 1 << 16
+
+
+class Judged(NamedTuple):
+    """Of a block of queries: AP (b,), precision and number of items within each radius (b, radii)."""
+
+    ap: NDArray[np.float64]
+    precision: NDArray[np.float64]
+    inside: NDArray[np.int64]
+
+
+class Distances:
+    """Distances ``D`` (b, n_database) of a block of queries, whole numbers below ``n_distances``, and how many of each
+    there are: ``counts`` (b, n_distances), made when it is first asked for.
+    """
+
+    def __init__(self, D: NDArray[Any], n_distances: int) -> None:
+        self.D = D
+        self.n_distances = n_distances
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        return np.array([_histogram(d, self.n_distances) for d in self.D])
+
+
+def _histogram(d: NDArray[Any], n_distances: int) -> NDArray[np.int64]:
+    """How many of each distance there are, (n_distances,)."""
+    # Two bytes as one number are half as many to count, which pays where there are many for the table of pairs. (Which
+    # of the two is the high byte does not matter.)
+    if d.dtype.itemsize > 1 or len(d) < 10_000 + 1_000 * n_distances:
+        return np.bincount(d, minlength=n_distances)
+    even = len(d) // 2 * 2
+    pairs = np.bincount(d[:even].view(np.uint16), minlength=256 * n_distances).reshape(-1, 256)
+    counts: NDArray[np.int64] = pairs.sum(axis=1) + pairs.sum(axis=0)[:n_distances]
+    counts[d[even:]] += 1
+    return counts
+
+
+class Spherical:
+    """Ranks of spherical Hamming distances, made from plain ones: |a| + |b| = |a ⊕ b| + 2 |a ∧ b|."""
+
+    def __init__(self, query_words: NDArray[Any], database_words: NDArray[Any], n_bits: int) -> None:
+        table, self.n_distances = spherical_ranks(n_bits)
+        self.width = table.shape[1]
+        self.table = table.ravel()
+        self.query_ones, self.database_ones = ones_of(query_words), ones_of(database_words)
+
+    def __call__(self, block: range, D: NDArray[Any]) -> NDArray[Any]:
+        """The ranks (b, n_database) that belong to the Hamming distances ``D`` of a range of queries."""
+        ranks = np.empty(D.shape, dtype=self.table.dtype)
+        for i, query in enumerate(block):
+            for start in range(0, D.shape[1], _BLOCK_RANKS):
+                items = slice(start, start + _BLOCK_RANKS)
+                place = D[i, items].astype(np.intp)
+                place *= self.width
+                place += self.database_ones[items]
+                place += self.query_ones[query]
+                np.take(self.table, place, out=ranks[i, items], mode="clip")
+        return ranks
+
+
+class Judge:
+    """Scores of blocks of queries by one protocol; changes nothing, so threads may call it."""
+
+    def __init__(self, n_database: int, n_bits: int, protocol: Protocol) -> None:
+        self.protocol = protocol
+        self.n_database = n_database
+        self.cutoff = min(protocol.cutoff or n_database, n_database)
+        self.radii = [min(radius, n_bits) for radius in protocol.radii]
+        self.count = np.arange(1.0, self.cutoff + 1)
+        self.reciprocal = 1 / self.count
+        # harmonic[k] = 1 + 1/2 + … + 1/k
+        self.harmonic = np.concatenate([[0.0], np.cumsum(self.reciprocal)])
+
+    def __call__(self, ranking: Distances, hamming: Distances, relevant: list[NDArray[Any]]) -> Judged:
+        """``ranking``: what the items are ranked by; ``hamming``: what radii are of, mostly the same object."""
+        judged = self._by_index if self.protocol.ties == "index" else self._expected
+        if ranking is hamming:
+            ap, hits, inside = judged(ranking, relevant, self.radii)
+        else:
+            ap, _, _ = judged(ranking, relevant, [])
+            hits, inside = self._within(hamming.D, relevant)
+        return Judged(ap, hits / np.maximum(inside, 1), inside)
+
+    def _within(self, D: NDArray[Any], relevant: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Relevant and all items within each radius, (b, radii), for Hamming distances that do not rank."""
+        inside = np.array([[np.count_nonzero(d <= r) for r in self.radii] for d in D])
+        of_relevant = [d[ids] for d, ids in zip(D, relevant, strict=True)]
+        return np.array([[np.count_nonzero(d <= r) for r in self.radii] for d in of_relevant]), inside
+
+    def _by_index(
+        self, ranking: Distances, relevant: list[NDArray[Any]], radii: list[int]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+        """AP (b,) in the order of (distance, index); relevant and all items within each radius, (b, radii).
+
+        Only items up to the last one that can count are ordered (the last relevant one, or the cut-off's distance),
+        unless that is most of the database: then all of it, by counting.
+        """
+        import faiss
+
+        D, n, whole = ranking.D, self.n_database, self.cutoff == self.n_database
+        marks = np.zeros(n, dtype=np.bool_)
+        # Whether the item at each rank is relevant; then as many ones that more than a tenth are: up to a tenth, NumPy
+        # looks for one after the other, which takes twice as long as to go through them all without a branch.
+        hit = np.ones(n + n // 8 + 1, dtype=np.bool_)
+        distances = np.empty(n, dtype=np.int64)
+        ap = np.zeros(len(D))
+        hits = np.zeros((len(D), len(radii)), dtype=np.int64)
+        inside = np.zeros_like(hits)
+        marked = np.empty(0, dtype=np.intp)
+        # Queries that share a list of relevant items, as those of a class do, one after the other: marked once.
+        for i in sorted(range(len(D)), key=lambda i: id(relevant[i])):
+            ids, d = relevant[i], D[i]
+            if not len(ids):
+                inside[i] = [np.count_nonzero(d <= radius) for radius in radii]
+                continue
+            if ids is not marked:
+                marks[marked] = False
+                marks[ids] = True
+                marked = ids
+            many = whole and 20 * len(ids) > n
+            nearest = d[:0] if many else d[ids]
+            if many or (whole and 2 * np.count_nonzero(d <= int(nearest.max())) > n):
+                # A counting sort, which keeps the order of equal distances; it lets other threads run meanwhile.
+                np.copyto(distances, d)
+                ends, order = faiss.bucket_sort(distances, ranking.n_distances)
+                found = np.take(marks, order, out=hit[:n], mode="clip")
+                ranks = np.flatnonzero(hit)[: len(ids)] if many else np.flatnonzero(found)
+                inside[i] = [ends[radius + 1] for radius in radii]
+                hits[i] = np.searchsorted(ranks, inside[i])
+            else:
+                # (Plain ints: a NumPy scalar would widen the distances before they are compared.)
+                hits[i] = [np.count_nonzero(nearest <= radius) for radius in radii]
+                if whole:
+                    inside[i] = [np.count_nonzero(d <= radius) for radius in radii]
+                    last = int(nearest.max())
+                else:
+                    up_to = np.cumsum(ranking.counts[i])
+                    inside[i] = up_to[radii]
+                    last = int(np.searchsorted(up_to, self.cutoff))
+                near = np.flatnonzero(d <= last)
+                order = near[np.argsort(d[near], kind="stable")[: self.cutoff]]
+                ranks = np.flatnonzero(marks[order])
+            ap[i] = self._ap_of(ranks, len(ids))
+        return ap, hits, inside
+
+    def _ap_of(self, ranks: NDArray[np.intp], n_relevant: int) -> float:
+        """AP of one ranked list, cut off already; ``ranks``: where the relevant items are, the first place being 0."""
+        count = self.count[: len(ranks)]
+        # Σ i / pᵢ, with pᵢ the place of the i-th relevant item. (Not by BLAS, whose threads would add to ours.)
+        gained = float(np.einsum("i,i->", count, self.reciprocal[ranks]))
+        if self.protocol.ap == "retrieved":
+            return gained / max(len(ranks), 1)
+        if self.protocol.ap == "trapezoid":
+            # Σ (i − 1)/(pᵢ − 1): the same, one rank and one item earlier; before the first rank it is 1.
+            first = int(ranks[:1].tolist() == [0])
+            before = self.reciprocal[ranks[first:] - 1]
+            gained = (gained + first + float(np.einsum("i,i->", count[first:] - 1, before))) / 2
+        return gained / n_relevant
+
+    def _expected(
+        self, ranking: Distances, relevant: list[NDArray[Any]], radii: list[int]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+        """AP (b,) in expectation over the orders of ties; relevant and all items within each radius, (b, radii)."""
+        n, bins = ranking.counts, ranking.n_distances
+        r = np.array([np.bincount(d[ids], minlength=bins) for d, ids in zip(ranking.D, relevant, strict=True)])
+        return self._expected_ap(n, r), np.cumsum(r, axis=1)[:, radii], np.cumsum(n, axis=1)[:, radii]
+
+    def _expected_ap(self, n: NDArray[np.int64], r: NDArray[np.int64]) -> NDArray[np.float64]:
+        """AP (b,) in expectation over the orders of tied items; n, r are (b, distances)."""
+        N = np.cumsum(n, axis=1) - n
+        R = np.cumsum(r, axis=1) - r
+        t = np.clip(self.cutoff - N, 0, n)
+        full = t == n
+        total = r.sum(axis=1)
+        if self.protocol.ap != "retrieved":
+            gained = self._expected_gain(N, R, n, r, t).sum(axis=1)
+            return np.asarray(gained / np.maximum(total, 1))
+        gained = np.where(full, self._expected_gain(N, R, n, r, t), 0.0).sum(axis=1)
+        ap = np.asarray(gained / np.maximum(np.where(full, r, 0).sum(axis=1), 1))
+        for i, d in zip(*np.nonzero(~full & (t > 0)), strict=True):  # at most one group a query is cut
+            ap[i] = self._expected_cut(gained[i], *(int(x[i, d]) for x in (N, R, n, r, t)))
+        return ap
+
+    def _expected_gain(
+        self,
+        N: NDArray[np.int64],
+        R: NDArray[np.int64],
+        n: NDArray[np.int64],
+        r: NDArray[np.int64],
+        t: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Expected sum of the precisions at the relevant ranks of each group, elementwise.
+
+        At place j of a group an item is relevant with probability r/n, and then a(j − 1) of the j − 1 before it are
+        on average, a = (r − 1)/(n − 1). So the group gives, with H the harmonic numbers,
+
+            r/n · Σ_{j=1..t} (R + 1 + a(j − 1)) / (N + j) = r/n · [ (R + 1 − a(N + 1)) · (H(N+t) − H(N)) + a·t ].
+
+        The trapezoid rule takes the mean of that and of the precision one rank earlier,
+
+            r/n · Σ_{j=1..t} (R + a(j − 1)) / (N + j − 1) = r/n · [ (R − aN) · (H(N+t−1) − H(N−1)) + a·t ],
+
+        where the very first rank (N + j − 1 = 0) counts 1.
+        """
+        H = self.harmonic
+        share = r / np.maximum(n, 1)
+        a = np.where(n > 1, (r - 1) / np.maximum(n - 1, 1), 0.0)
+        low = np.minimum(N, self.cutoff)
+        at = (R + 1 - a * (N + 1)) * (H[low + t] - H[low]) + a * t
+        if self.protocol.ap != "trapezoid":
+            return np.asarray(share * at)
+        first = (N == 0) & (t > 0)
+        # In the first group R = 0 and N = 0: its first place counts 1, each of the t − 1 others exactly a.
+        earlier = H[np.maximum(low + t - 1, 0)] - H[np.maximum(low - 1, 0)]
+        before = np.where(first, 1 + a * (t - 1), (R - a * N) * earlier + a * t)
+        return np.asarray(share * (at + before) / 2)
+
+    def _expected_cut(self, gained: float, N: int, R: int, n: int, r: int, t: int) -> float:
+        """AP of one query whose cut-off falls into a group, over the number of relevant items retrieved.
+
+        Of the t items kept, j are relevant with the hypergeometric probability; given j, they lie in any order, so
+        that the group is like one of t items with j relevant ones.
+        """
+        from scipy.stats import hypergeom
+
+        j = np.arange(max(0, t - (n - r)), min(r, t) + 1)
+        gain = self._expected_gain(np.asarray(N), np.asarray(R), np.asarray(t), j, np.asarray(t))
+        return float(hypergeom.pmf(j, n, r, t) @ ((gained + gain) / np.maximum(R + j, 1)))
