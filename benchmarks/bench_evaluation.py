@@ -23,7 +23,7 @@ import numpy as np
 
 from hashlearn import ITQ, codes
 from hashlearn.datasets import load
-from hashlearn.evaluation import Protocol, Truth, euclidean_neighbours, evaluate
+from hashlearn.evaluation import Protocol, Truth, euclidean_neighbours, evaluate, evaluate_all
 
 
 def clustered_codes(n: int, rng: np.random.Generator, centres: np.ndarray) -> np.ndarray:
@@ -111,9 +111,7 @@ def at_a_million(rng: np.random.Generator) -> list[dict[str, object]]:
             "peak_gb": round(machine.peak_gigabytes(), 2),
         }
         rows.append(row)
-        print(
-            f"1,000,000 codes, K = 10,000, top 10,000, ties: {row['ties']}: {row['seconds']} s, peak {row['peak_gb']} GB so far"
-        )
+        print(f"1,000,000 codes, K = R = 10,000, ties: {row['ties']}: {row['seconds']} s, peak {row['peak_gb']} GB")
     return rows
 
 
