@@ -11,7 +11,8 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from hashlearn.experiments.summary import Cell, Outcomes, outcomes_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
-# The methods whose pages show all that was measured of them, by the file that holds it.
-MEASURED = {"rivals": ("sh", "sph", "kmh", "ba", "dh"), "supervised": ("sdh", "itq-cca", "ksh", "bre")}
+# The methods whose pages show all that was measured of them: without labels, and with.
+MEASURED = {False: ("lsh", "itq", "sh", "sph", "kmh", "ba", "dh"), True: ("sdh", "itq-cca", "ksh", "bre")}
 PAGES = (
     "README.md",
     "docs/unsupervised.md",
@@ -33,33 +34,51 @@ PAGES = (
     ),
 )
 LENGTHS = (8, 16, 32, 64)
-# What a table is made of: files, and what the methods or variants in each are called, in the order of the lines.
+# What a table is made of: files, and what the methods or variants in each are called. Lines are in the order of LINES,
+# or of LINES_BY_LABELS. What an earlier file has is not taken from a later one: the grid's results come first.
 Sources = dict[str, dict[str, str]]
 BY_NEIGHBOURS: Sources = {
-    "baselines": {"lsh": "LSH", "itq": "ITQ"},
-    "udh-dnn": {
+    "reproduce": {
+        "lsh": "LSH",
         "itq": "ITQ",
-        "default": "UDH-DNN",
-        "early stop": "UDH-DNN, early stop",
-        "from itq": "UDH-DNN, from ITQ",
-        "unscaled": "UDH-DNN, unscaled",
-        "unscaled, first": "UDH-DNN, unscaled, first choice",
+        "udh-dnn": "UDH-DNN",
+        "udh-dnn-from-itq": "UDH-DNN, from ITQ",
+        "udh-dnn-unscaled": "UDH-DNN, unscaled",
     },
+    "udh-dnn": {"early stop": "UDH-DNN, early stop", "unscaled, first": "UDH-DNN, unscaled, first choice"},
 }
-RIVALS: Sources = {
-    "rivals": {
+UNSUPERVISED: Sources = {
+    "reproduce": {
+        **BY_NEIGHBOURS["reproduce"],
         "sh": "SH",
         "sph": "SPH",
-        "sph, spherical": "SPH, by its own distance",
+        "sph-own": "SPH, by its own distance",
         "kmh": "KMH",
-        "kmh, 8 bits a subspace": "KMH, 8 bits a subspace",
+        "kmh-8": "KMH, 8 bits a subspace",
         "ba": "BA",
-        "ba, from itq": "BA, from ITQ",
+        "ba-from-itq": "BA, from ITQ",
         "dh": "DH",
     },
+    "udh-dnn": BY_NEIGHBOURS["udh-dnn"],
+    "ba": {"ba": "BA", "ba, from itq": "BA, from ITQ"},
 }
-UNSUPERVISED: Sources = {"baselines": BY_NEIGHBOURS["baselines"], **RIVALS, "udh-dnn": BY_NEIGHBOURS["udh-dnn"]}
+LINES = (
+    *(
+        "LSH",
+        "SH",
+        "ITQ",
+        "SPH",
+        "SPH, by its own distance",
+        "KMH",
+        "KMH, 8 bits a subspace",
+        "BA",
+        "BA, from ITQ",
+        "DH",
+    ),
+    *(f"UDH-DNN{more}" for more in ("", ", early stop", ", from ITQ", ", unscaled", ", unscaled, first choice")),
+)
 BY_LABELS: Sources = {
+    "reproduce": {"itq": "ITQ", "sdh-dnn": "SDH-DNN, 2,000 a class", "sdh-dnn-all": "SDH-DNN, all data"},
     "sdh-dnn": {
         "itq": "ITQ",
         "default": "SDH-DNN, 2,000 a class",
@@ -69,6 +88,13 @@ BY_LABELS: Sources = {
     },
 }
 SUPERVISED: Sources = {
+    "reproduce": {
+        "itq-cca": "ITQ-CCA",
+        "ksh": "KSH, 2,000 a class",
+        "bre": "BRE, 2,000 a class",
+        "sdh": "SDH, all data",
+        "sdh-restart": "SDH, each B step from zeros",
+    },
     "supervised": {
         "itq-cca": "ITQ-CCA",
         "ksh": "KSH, 2,000 a class",
@@ -79,26 +105,57 @@ SUPERVISED: Sources = {
         "sdh, restart": "SDH, each B step from zeros",
     },
 }
-ALL_BY_LABELS: Sources = {**BY_LABELS, **SUPERVISED}
+ALL_BY_LABELS: Sources = {
+    **BY_LABELS,
+    **SUPERVISED,
+    "reproduce": {**BY_LABELS["reproduce"], **SUPERVISED["reproduce"]},
+}
+LINES_BY_LABELS = (*BY_LABELS["sdh-dnn"].values(), *SUPERVISED["supervised"].values())
 _BA_DEFAULTS = {"mu": 5e-3, "mu_factor": 1.2, "C": 100.0}
 TITLES = {"map": "mAP", "map_seen": "mAP", "map_new": "mAP"}
 Row = dict[str, Any]
 
 
 def rows_of(name: str) -> list[Row]:
-    path = RESULTS / f"{name}.json"
-    rows: list[Row] = json.loads(path.read_text())["rows"]
-    return rows + [spherical(row) for row in rows if "map_spherical" in row]
+    rows: list[Row] = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
+    return rows
 
 
-def spherical(row: Row) -> Row:
-    """The same codes, ranked by spherical Hamming distance; within a Hamming radius they are the same."""
-    names = {"map_spherical": "map", "map_spherical_std": "map_std"}
-    left = ("dataset", "n_bits", "repetitions")
-    return {name: row[name] for name in left} | {
-        "variant": f"{row['variant']}, spherical",
-        **{to: row[name] for name, to in names.items()},
-    }
+@cache
+def reproduced() -> dict[str, Outcomes]:
+    return {one.experiment.name: one for one in outcomes_of(Results(RESULTS / "reproduce").all())}
+
+
+def grid_rows(*, by_labels: bool) -> list[Row]:
+    """What `hashlearn reproduce` found, in the form of the other files' rows."""
+    rows = []
+    for name, outcomes in reproduced().items():
+        if name.endswith("-sup") != by_labels or not name.startswith(("fig-", "table-")):
+            continue
+        for method, n_bits in product(outcomes.methods, outcomes.bits):
+            records = outcomes.of(method, n_bits)
+            if not records:
+                continue
+            row: Row = {"dataset": outcomes.data, "variant": method, "n_bits": n_bits, "repetitions": len(records)}
+            row["method"] = records[0]["library_method"]
+            for measure in records[0]["scores"]:
+                found = outcomes.cell(method, n_bits, measure)
+                assert found is not None
+                row |= {measure: found.mean, f"{measure}_std": found.std}
+            row["seconds"] = min(record["training"]["seconds"] for record in records)
+            rows.append(row)
+    return rows
+
+
+def labelled_rows(sources: Sources, *, by_labels: bool) -> list[Row]:
+    """The rows of all files, each with what it is called, the grid's first."""
+    found = []
+    for file, labels in sources.items():
+        for row in grid_rows(by_labels=by_labels) if file == "reproduce" else rows_of(file):
+            variant = row["variant"]
+            if variant in labels:
+                found.append({"method": variant.split(",")[0], **row, "label": labels[variant]})
+    return found
 
 
 def table(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:
@@ -119,55 +176,51 @@ def quality(
     datasets: Iterable[str],
     keys: Iterable[tuple[str, int]],
     *,
+    by_labels: bool = False,
     spread: bool,
 ) -> str:
     """A line for each data set and method or variant; a column for each (measure, length)."""
     keys = list(keys)
-    rows = [
-        {**row, "label": labels[row["variant"] if "variant" in row else row["method"]]}
-        for file, labels in sources.items()
-        for row in rows_of(file)
-    ]
-    wanted = dict.fromkeys(label for labels in sources.values() for label in labels.values())
+    rows = labelled_rows(sources, by_labels=by_labels)
     lines = []
-    for dataset in datasets:
-        for label in wanted:
-            found = {row["n_bits"]: row for row in rows if row["dataset"] == dataset and row["label"] == label}
-            if not found:
-                continue
-            repetitions = sorted({row["repetitions"] for row in found.values()})
-            cells = [cell(found.get(n_bits), key, spread=spread) for key, n_bits in keys]
-            if any(cells):
-                least, most = repetitions[0], repetitions[-1]
-                lines.append([f"`{dataset}`", label, str(most) if least == most else f"{least}–{most}", *cells])
+    for dataset, label in product(datasets, LINES_BY_LABELS if by_labels else LINES):
+        own = [row for row in rows if row["dataset"] == dataset and row["label"] == label]
+        shown = [
+            next((row for row in own if row["n_bits"] == n_bits and row.get(key) is not None), None)
+            for key, n_bits in keys
+        ]
+        repetitions = sorted({row["repetitions"] for row in shown if row})
+        if repetitions:
+            least, most = repetitions[0], repetitions[-1]
+            cells = [cell(row, key, spread=spread) for row, (key, _) in zip(shown, keys, strict=True)]
+            lines.append([f"`{dataset}`", label, str(most) if least == most else f"{least}–{most}", *cells])
     titles = [f"{TITLES.get(key, key.upper())} {n_bits}" for key, n_bits in keys]
     return table(["data", "method", "runs", *titles], lines)
 
 
-def measured(file: str, method: str) -> str:
+def measured(method: str, *, by_labels: bool) -> str:
     """All that was measured of a method: a line for each data set, variant and length."""
-    labels = {**RIVALS, **SUPERVISED}[file]
-    variants = {variant: label for variant, label in labels.items() if variant.split(",")[0] == method}
+    rows = labelled_rows(SUPERVISED if by_labels else UNSUPERVISED, by_labels=by_labels)
+    own = [row for row in rows if row["method"] == method and "map" in row]
     lines = []
-    rows = rows_of(file)
-    for dataset in _ALL:
-        for variant, label in variants.items():
-            for row in sorted((r for r in rows if r["dataset"] == dataset), key=lambda row: row["n_bits"]):
-                if row["variant"] != variant:
-                    continue
-                expected = row.get("map_expected_ties")
-                within = ", ".join(f"P@{r} {row[f'p@{r}']:.2f}" for r in (2, 3, 4) if f"p@{r}" in row)
-                lines.append(
-                    [
-                        f"`{dataset}`",
-                        label,
-                        str(row["n_bits"]),
-                        str(row["repetitions"]),
-                        cell(row, "map", spread=True) + ("" if expected is None else f" ({expected:.2f})"),
-                        within,
-                        f"{row['seconds']:.1f}" if "seconds" in row else "",
-                    ]
-                )
+    for dataset, label, n_bits in product(_ALL, LINES_BY_LABELS if by_labels else LINES, LENGTHS):
+        found = [r for r in own if (r["dataset"], r["label"], r["n_bits"]) == (dataset, label, n_bits)]
+        if not found:
+            continue
+        row = found[0]
+        expected = row.get("map_expected_ties")
+        within = ", ".join(f"P@{r} {row[f'p@{r}']:.2f}" for r in (2, 3, 4) if f"p@{r}" in row)
+        lines.append(
+            [
+                f"`{dataset}`",
+                label,
+                str(n_bits),
+                str(row["repetitions"]),
+                cell(row, "map", spread=True) + ("" if expected is None else f" ({expected:.2f})"),
+                within,
+                f"{row['seconds']:.1f}" if "seconds" in row else "",
+            ]
+        )
     return table(["data", "method", "bits", "runs", "mAP", "precision within the radius", "seconds"], lines)
 
 
@@ -184,7 +237,7 @@ def costs(*, supervised: bool) -> str:
             f"{row['encode_microseconds']:.1f}",
         ]
         for row in rows_of("methods")
-        if (row["method"] in MEASURED["supervised"]) == supervised
+        if (row["method"] in MEASURED[True]) == supervised
     ]
     return table(head, lines)
 
@@ -281,20 +334,18 @@ CLAIMS: dict[str, dict[str, tuple[float | None, ...]]] = {
 
 def claims() -> str:
     """How far SDH-DNN is above its rivals: published, and measured here."""
-    found = {(r["dataset"], r["variant"], r["n_bits"]): r["map"] for r in rows_of("supervised") + rows_of("sdh-dnn")}
+    rows = grid_rows(by_labels=True)
+    found = {(row["dataset"], row["variant"], row["n_bits"]): row["map"] for row in rows}
+    labels = SUPERVISED["reproduce"]
     lines = []
     for dataset, rivals in CLAIMS.items():
         for rival, published in rivals.items():
             said = ["similar" if points is None else f"{points:+.1f}" for points in published]
             lines.append([f"`{dataset}`", rival.upper(), "published", *said])
-            for variant, label in SUPERVISED["supervised"].items():
-                if variant.split(",")[0] != rival:
-                    continue
-                for own, name in (("default", "SDH-DNN"), ("all data", "SDH-DNN, all data")):
-                    pairs = [(found.get((dataset, own, n)), found.get((dataset, variant, n))) for n in LENGTHS]
-                    cells = ["" if a is None or b is None else f"{a - b:+.1f}" for a, b in pairs]
-                    if any(cells):
-                        lines.append([f"`{dataset}`", label, name, *cells])
+            for variant, own in product((v for v in labels if v.split("-")[0] == rival), ("sdh-dnn", "sdh-dnn-all")):
+                cells = [f"{found[dataset, own, n] - found[dataset, variant, n]:+.1f}" for n in LENGTHS]
+                name = "SDH-DNN, all data" if own == "sdh-dnn-all" else "SDH-DNN"
+                lines.append([f"`{dataset}`", labels[variant], name, *cells])
     return table(["data", "above", "", *(f"{n} bits" for n in LENGTHS)], lines)
 
 
@@ -314,10 +365,6 @@ KEY_COLUMNS_BY_LABELS = {
     ("fig-cifar10-sup", "map_new"): "CIFAR-10, new images",
 }
 KEY_METHODS_BY_LABELS = ("itq", "itq-cca", "bre", "ksh", "sdh", "sdh-dnn", "sdh-dnn-all")
-
-
-def reproduced() -> dict[str, Outcomes]:
-    return {one.experiment.name: one for one in outcomes_of(Results(RESULTS / "reproduce").all())}
 
 
 def key_table(columns: dict[tuple[str, str], str], methods: Iterable[str]) -> str:
@@ -417,12 +464,16 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods": partial(costs, supervised=False),
     "methods-supervised": partial(costs, supervised=True),
     "dh-study": dh_study,
-    **{f"{name}-measured": partial(measured, file, name) for file, names in MEASURED.items() for name in names},
-    "supervised-map": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map"), spread=True),
+    **{
+        f"{name}-measured": partial(measured, name, by_labels=by_labels)
+        for by_labels, names in MEASURED.items()
+        for name in names
+    },
+    "supervised-map": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map"), by_labels=True, spread=True),
     "supervised-claims": claims,
-    "supervised-precision": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys(*_NEAR), spread=False),
-    "supervised-seen": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_seen"), spread=True),
-    "supervised-new": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_new"), spread=True),
+    "supervised-precision": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys(*_NEAR), by_labels=True, spread=False),
+    "supervised-seen": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_seen"), by_labels=True, spread=True),
+    "supervised-new": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_new"), by_labels=True, spread=True),
     "ba-study": ba_study,
     "search-nearest": search_nearest,
     "search-within": search_within,
@@ -433,10 +484,10 @@ TABLES: dict[str, Callable[[], str]] = {
         BY_NEIGHBOURS, ("cifar10-dh",), _keys("p@2", lengths=(16, 32, 64)), spread=True
     ),
     "udh-dnn-study": lambda: study("udh-dnn"),
-    "sdh-dnn-map": lambda: quality(BY_LABELS, _IMAGES, _keys("map"), spread=True),
-    "sdh-dnn-seen": lambda: quality(BY_LABELS, _IMAGES, _keys("map_seen"), spread=True),
-    "sdh-dnn-new": lambda: quality(BY_LABELS, _IMAGES, _keys("map_new"), spread=True),
-    "sdh-dnn-precision": lambda: quality(BY_LABELS, _IMAGES, _keys(*_NEAR), spread=False),
+    "sdh-dnn-map": lambda: quality(BY_LABELS, _IMAGES, _keys("map"), by_labels=True, spread=True),
+    "sdh-dnn-seen": lambda: quality(BY_LABELS, _IMAGES, _keys("map_seen"), by_labels=True, spread=True),
+    "sdh-dnn-new": lambda: quality(BY_LABELS, _IMAGES, _keys("map_new"), by_labels=True, spread=True),
+    "sdh-dnn-precision": lambda: quality(BY_LABELS, _IMAGES, _keys(*_NEAR), by_labels=True, spread=False),
     "sdh-dnn-study": lambda: study("sdh-dnn"),
 }
 
