@@ -111,7 +111,9 @@ def at_a_million(rng: np.random.Generator) -> list[dict[str, object]]:
             "peak_gb": round(machine.peak_gigabytes(), 2),
         }
         rows.append(row)
-        print(f"1,000,000 codes, K = R = 10,000, ties: {row['ties']}: {row['seconds']} s, peak {row['peak_gb']} GB")
+        print(
+            f"1,000,000 codes, K = R = 10,000, ties: {row['ties']}: {row['seconds']} s, peak {row['peak_gb']} GB so far"
+        )
     return rows
 
 

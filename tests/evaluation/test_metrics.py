@@ -1,4 +1,6 @@
 import itertools
+from collections import Counter
+from contextlib import contextmanager
 from fractions import Fraction
 
 import numpy as np
@@ -7,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hashlearn import codes
-from hashlearn.evaluation import Protocol, Truth, evaluate, evaluate_all
-from hashlearn.evaluation._judging import _histogram
+from hashlearn.evaluation import Protocol, Truth, _judging, evaluate, evaluate_all, metrics
 from reference import metrics as slow
 
 RULES = ("all", "retrieved", "trapezoid")
@@ -367,10 +368,10 @@ def test_histograms_count_each_distance(n, n_distances):
     rng = np.random.default_rng(n + n_distances)
     d = rng.integers(0, n_distances, n).astype(np.uint8)
     plain = np.array([np.count_nonzero(d == value) for value in range(n_distances)])
-    np.testing.assert_array_equal(_histogram(d, n_distances), plain)
+    np.testing.assert_array_equal(_judging._histogram(d, n_distances), plain)
     # As a row that begins at an odd address, and of a wider type.
-    np.testing.assert_array_equal(_histogram(np.concatenate([d[:1], d])[1:], n_distances), plain)
-    np.testing.assert_array_equal(_histogram(d.astype(np.uint16), n_distances), plain)
+    np.testing.assert_array_equal(_judging._histogram(np.concatenate([d[:1], d])[1:], n_distances), plain)
+    np.testing.assert_array_equal(_judging._histogram(d.astype(np.uint16), n_distances), plain)
 
 
 @pytest.mark.parametrize("labels", [False, True])
@@ -403,7 +404,67 @@ def test_several_protocols_at_once_are_as_one_by_one(labels):
     assert together[0].average_precision[0] == pytest.approx(slow.ap_by_index(d, relevant, "all"), abs=1e-12)
 
 
-def test_protocols_must_be_given():
+def test_distances_and_histograms_are_made_once_for_all_protocols(monkeypatch):
+    made = Counter()
+
+    def counted(module, name):
+        plain = getattr(module, name)
+
+        def call(*arguments):
+            made[name] += 1
+            return plain(*arguments)
+
+        monkeypatch.setattr(module, name, call)
+
+    counted(metrics, "distances_into")
+    counted(_judging, "_histogram")
+    packed = codes.pack(np.random.default_rng(0).integers(0, 2, (30, 12)))
+    protocols = [Protocol(cutoff=10, ties=ties, ap=rule) for ties in ("index", "expected") for rule in RULES]
+    evaluate_all(packed, packed, Truth.labels([0] * 30, [0] * 30), protocols, n_bits=12, n_jobs=2)
+    assert made == {"distances_into": 2, "_histogram": 30}
+
+
+def test_protocols_with_the_same_cutoff_share_its_numbers():
+    protocols = [Protocol(), Protocol(ties="index"), Protocol(cutoff=7), Protocol(cutoff=99)]
+    whole, also, cut, beyond = (judge.places for judge in _judging.judges_of(protocols, 20, 8))
+    assert whole is also is beyond
+    assert (whole.n, cut.n) == (20, 7)
+
+
+def test_the_bar_comes_to_the_number_of_queries(monkeypatch):
+    steps = []
+
+    @contextmanager
+    def bar(description, total, **options):
+        steps.append(-total)
+        yield steps.append
+
+    monkeypatch.setattr(metrics, "progress_bar", bar)
+    monkeypatch.setattr(metrics, "_BLOCK_DISTANCES", 1000)
+    packed = codes.pack(np.random.default_rng(0).integers(0, 2, (100, 12)))
+    evaluate(packed, packed, Truth.labels([0] * 100, [0] * 100), n_bits=12)
+    assert steps[0] == -100
+    assert sum(steps) == 0
+    assert len(steps) > 5
+
+
+@pytest.mark.parametrize(
+    ("protocols", "error", "words"),
+    [
+        ([], ValueError, "protocols must not be empty"),
+        (iter(()), ValueError, "protocols must not be empty"),
+        (["mnist"], TypeError, "must be of the class Protocol; got 'mnist'"),
+        ([Protocol(), None], TypeError, "must be of the class Protocol; got None"),
+    ],
+)
+def test_protocols_must_be_given(protocols, error, words):
     packed = codes.pack(np.eye(4, dtype=int))
-    with pytest.raises(ValueError, match="protocols must not be empty"):
-        evaluate_all(packed, packed, Truth.labels([0] * 4, [0] * 4), [], n_bits=4)
+    with pytest.raises(error, match=words):
+        evaluate_all(packed, packed, Truth.labels([0] * 4, [0] * 4), protocols, n_bits=4)
+
+
+def test_protocols_may_be_an_iterator():
+    packed = codes.pack(np.eye(4, dtype=int))
+    truth = Truth.labels([0] * 4, [0, 0, 1, 1])
+    rules = [Protocol(ap=rule) for rule in RULES]
+    assert [scores.protocol for scores in evaluate_all(packed, packed, truth, iter(rules), n_bits=4)] == rules

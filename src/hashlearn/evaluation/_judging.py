@@ -16,7 +16,7 @@ t      items of the group that are within the cut-off (t ≤ n)
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,8 @@ from hashlearn.evaluation.protocol import Protocol
 
 # Distances whose ranks are looked up at a time: what is made on the way stays in cache.
 _BLOCK_RANKS = 1 << 16
+# Most distances that are counted in pairs: the counts of all pairs, 8 bytes each, must stay in cache.
+_MOST_IN_PAIRS = 129
 
 
 class Judged(NamedTuple):
@@ -38,24 +40,26 @@ class Judged(NamedTuple):
 
 
 class Distances:
-    """Distances ``D`` (b, n_database) of a block of queries, whole numbers below ``n_distances``, and how many of each
-    there are: ``counts`` (b, n_distances), made when it is first asked for.
-    """
+    """Distances ``D`` (b, n_database) of a block of queries, whole numbers below ``n_distances``. One thread's."""
 
     def __init__(self, D: NDArray[Any], n_distances: int) -> None:
         self.D = D
         self.n_distances = n_distances
+        self._counts: NDArray[np.int64] | None = None
 
-    @cached_property
+    @property
     def counts(self) -> NDArray[np.int64]:
-        return np.array([_histogram(d, self.n_distances) for d in self.D])
+        """How many of each there are, (b, n_distances); made when it is first asked for."""
+        if self._counts is None:
+            self._counts = np.array([_histogram(d, self.n_distances) for d in self.D])
+        return self._counts
 
 
 def _histogram(d: NDArray[Any], n_distances: int) -> NDArray[np.int64]:
     """How many of each distance there are, (n_distances,)."""
-    # Two bytes as one number are half as many to count, which pays where there are many for the table of pairs. (Which
+    # Two bytes as one number are half as many to count, which pays where there are many, and few kinds of pairs. (Which
     # of the two is the high byte does not matter.)
-    if d.dtype.itemsize > 1 or len(d) < 10_000 + 1_000 * n_distances:
+    if d.dtype.itemsize > 1 or n_distances > _MOST_IN_PAIRS or len(d) < 10_000 + 1_000 * n_distances:
         return np.bincount(d, minlength=n_distances)
     even = len(d) // 2 * 2
     pairs = np.bincount(d[:even].view(np.uint16), minlength=256 * n_distances).reshape(-1, 256)
@@ -87,18 +91,32 @@ class Spherical:
         return ranks
 
 
+class _Places:
+    """Numbers of the first ``n`` places of a ranking: 1, 2, …; 1, 1/2, …; and harmonic[k] = 1 + 1/2 + … + 1/k."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.count = np.arange(1.0, n + 1)
+        self.reciprocal = 1 / self.count
+        self.harmonic = np.concatenate([[0.0], np.cumsum(self.reciprocal)])
+
+
+def judges_of(protocols: Sequence[Protocol], n_database: int, n_bits: int) -> list[Judge]:
+    """A judge for each protocol; those with the same cut-off share what depends on it alone."""
+    cutoffs = [min(protocol.cutoff or n_database, n_database) for protocol in protocols]
+    places = {cutoff: _Places(cutoff) for cutoff in set(cutoffs)}
+    return [Judge(n_database, n_bits, *pair) for pair in zip(protocols, map(places.__getitem__, cutoffs), strict=True)]
+
+
 class Judge:
     """Scores of blocks of queries by one protocol; changes nothing, so threads may call it."""
 
-    def __init__(self, n_database: int, n_bits: int, protocol: Protocol) -> None:
+    def __init__(self, n_database: int, n_bits: int, protocol: Protocol, places: _Places) -> None:
         self.protocol = protocol
         self.n_database = n_database
-        self.cutoff = min(protocol.cutoff or n_database, n_database)
+        self.cutoff = places.n
+        self.places = places
         self.radii = [min(radius, n_bits) for radius in protocol.radii]
-        self.count = np.arange(1.0, self.cutoff + 1)
-        self.reciprocal = 1 / self.count
-        # harmonic[k] = 1 + 1/2 + … + 1/k
-        self.harmonic = np.concatenate([[0.0], np.cumsum(self.reciprocal)])
 
     def __call__(self, ranking: Distances, hamming: Distances, relevant: list[NDArray[Any]]) -> Judged:
         """``ranking``: what the items are ranked by; ``hamming``: what radii are of, mostly the same object."""
@@ -174,15 +192,15 @@ class Judge:
 
     def _ap_of(self, ranks: NDArray[np.intp], n_relevant: int) -> float:
         """AP of one ranked list, cut off already; ``ranks``: where the relevant items are, the first place being 0."""
-        count = self.count[: len(ranks)]
+        count = self.places.count[: len(ranks)]
         # Σ i / pᵢ, with pᵢ the place of the i-th relevant item. (Not by BLAS, whose threads would add to ours.)
-        gained = float(np.einsum("i,i->", count, self.reciprocal[ranks]))
+        gained = float(np.einsum("i,i->", count, self.places.reciprocal[ranks]))
         if self.protocol.ap == "retrieved":
             return gained / max(len(ranks), 1)
         if self.protocol.ap == "trapezoid":
             # Σ (i − 1)/(pᵢ − 1): the same, one rank and one item earlier; before the first rank it is 1.
             first = int(ranks[:1].tolist() == [0])
-            before = self.reciprocal[ranks[first:] - 1]
+            before = self.places.reciprocal[ranks[first:] - 1]
             gained = (gained + first + float(np.einsum("i,i->", count[first:] - 1, before))) / 2
         return gained / n_relevant
 
@@ -231,7 +249,7 @@ class Judge:
 
         where the very first rank (N + j − 1 = 0) counts 1.
         """
-        H = self.harmonic
+        H = self.places.harmonic
         share = r / np.maximum(n, 1)
         a = np.where(n > 1, (r - 1) / np.maximum(n - 1, 1), 0.0)
         low = np.minimum(N, self.cutoff)

@@ -6,7 +6,7 @@ How a block is judged: :mod:`._judging`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hashlearn.codes import check_codes, code_words, distance_type, distances_into
-from hashlearn.evaluation._judging import Distances, Judge, Judged, Spherical
+from hashlearn.evaluation._judging import Distances, Judged, Spherical, judges_of
 from hashlearn.evaluation.protocol import Protocol
 from hashlearn.evaluation.truth import Truth
 from hashlearn.progress import progress_bar
@@ -101,15 +101,19 @@ def evaluate_all(
     query_codes: ArrayLike,
     database_codes: ArrayLike,
     truth: Truth,
-    protocols: Sequence[Protocol],
+    protocols: Iterable[Protocol],
     *,
     n_bits: int,
     n_jobs: int | None = None,
     show_progress: bool | None = None,
 ) -> list[Scores]:
     """What :func:`evaluate` gives for each of the protocols, with distances and histograms made once for all."""
+    protocols = list(protocols)
     if not protocols:
         raise ValueError("protocols must not be empty.")
+    for protocol in protocols:
+        if not isinstance(protocol, Protocol):
+            raise TypeError(f"protocols must be of the class Protocol; got {protocol!r}.")
     n_bits = operator.index(n_bits)
     queries = check_codes(query_codes, n_bits, "query_codes")
     database = check_codes(database_codes, n_bits, "database_codes")
@@ -130,7 +134,7 @@ def evaluate_all(
         raise ValueError(f"n_jobs must be at least 1, or None; got {n_jobs}.")
     query_words, database_words = code_words(queries), code_words(database)
     spherical = Spherical(query_words, database_words, n_bits) if by_spheres else None
-    judges = [Judge(len(database), n_bits, protocol) for protocol in protocols]
+    judges = judges_of(protocols, len(database), n_bits)
 
     def judged(block: range) -> tuple[list[Judged], list[int]]:
         """What each judge says of a range of queries, and how many items are relevant to each."""

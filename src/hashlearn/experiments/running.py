@@ -172,7 +172,6 @@ def _scores(
     """By the run's protocol, with the share of empty balls; mAP by expectation over ties, and, with labels, among the
     queries alone as well.
     """
-
     protocol = run.setting.protocol
     found, expected = evaluate_all(
         query_codes,
