@@ -38,7 +38,6 @@ from hashlearn.evaluation import Setting, Truth, setting
 from hashlearn.experiments import dataset_truth, judge
 
 TEXTS = ("truth", "protocol", "parameters")
-# Of each method the first is the paper's algorithm as the library runs it unless told otherwise.
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "udh-dnn": {
         "early stop": {"validation": 1000},
@@ -68,7 +67,7 @@ KINDS = {
 REPETITIONS = {"mnist": ((8, 16, 32, 64), 3), "cifar10": ((8, 16, 32, 64), 3), "cifar10-dh": ((16, 32, 64), 10)}
 # What is run on each data set unless it is said.
 PLANS: dict[str, dict[str, tuple[str, ...]]] = {
-    "udh-dnn": {"cifar10": ("early stop",), "cifar10-dh": ("unscaled, first",)},
+    "udh-dnn": {"cifar10": ("early stop",)},
     "sdh-dnn": {
         "cifar10": ("itq", "default", "400", "all data", "all data, 400"),
         "mnist": ("itq", "default", "all data"),

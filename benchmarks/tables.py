@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -37,6 +37,7 @@ LENGTHS = (8, 16, 32, 64)
 # What a table is made of: files, and what the methods or variants in each are called. Lines are in the order of LINES,
 # or of LINES_BY_LABELS. What an earlier file has is not taken from a later one: the grid's results come first.
 Sources = dict[str, dict[str, str]]
+OTHER_RANKING = "SPH, by its own distance"
 BY_NEIGHBOURS: Sources = {
     "reproduce": {
         "lsh": "LSH",
@@ -52,7 +53,7 @@ UNSUPERVISED: Sources = {
         **BY_NEIGHBOURS["reproduce"],
         "sh": "SH",
         "sph": "SPH",
-        "sph-own": "SPH, by its own distance",
+        "sph-own": OTHER_RANKING,
         "kmh": "KMH",
         "kmh-8": "KMH, 8 bits a subspace",
         "ba": "BA",
@@ -122,21 +123,28 @@ def rows_of(name: str) -> list[Row]:
 
 
 @cache
-def reproduced() -> dict[str, Outcomes]:
-    return {one.experiment.name: one for one in outcomes_of(Results(RESULTS / "reproduce").all())}
+def reproduced() -> dict[tuple[str, str], Outcomes]:
+    """What `hashlearn reproduce` found, by experiment and data set."""
+    found = outcomes_of(Results(RESULTS / "reproduce").all())
+    return {(one.experiment.name, one.data): one for one in found if not one.small}
+
+
+def is_shown(experiment: str, *, by_labels: bool) -> bool:
+    """Whether an experiment is one of the paper's figures and tables, with or without labels to learn from."""
+    return experiment.startswith(("fig-", "table-")) and experiment.endswith("-sup") == by_labels
 
 
 def grid_rows(*, by_labels: bool) -> list[Row]:
     """What `hashlearn reproduce` found, in the form of the other files' rows."""
     rows = []
-    for name, outcomes in reproduced().items():
-        if name.endswith("-sup") != by_labels or not name.startswith(("fig-", "table-")):
+    for (name, data), outcomes in reproduced().items():
+        if not is_shown(name, by_labels=by_labels):
             continue
         for method, n_bits in product(outcomes.methods, outcomes.bits):
             records = outcomes.of(method, n_bits)
             if not records:
                 continue
-            row: Row = {"dataset": outcomes.data, "variant": method, "n_bits": n_bits, "repetitions": len(records)}
+            row: Row = {"dataset": data, "variant": method, "n_bits": n_bits, "repetitions": len(records)}
             row["method"] = records[0]["library_method"]
             for measure in records[0]["scores"]:
                 found = outcomes.cell(method, n_bits, measure)
@@ -174,17 +182,18 @@ def cell(row: Row | None, key: str, *, spread: bool) -> str:
 def quality(
     sources: Sources,
     datasets: Iterable[str],
-    keys: Iterable[tuple[str, int]],
+    keys: Sequence[tuple[str, int]],
     *,
     by_labels: bool = False,
     spread: bool,
 ) -> str:
     """A line for each data set and method or variant; a column for each (measure, length)."""
-    keys = list(keys)
+    # Codes that are ranked by another distance have the same balls.
+    left_out = OTHER_RANKING if all(key.startswith("p@") for key, _ in keys) else ""
     rows = labelled_rows(sources, by_labels=by_labels)
     lines = []
     for dataset, label in product(datasets, LINES_BY_LABELS if by_labels else LINES):
-        own = [row for row in rows if row["dataset"] == dataset and row["label"] == label]
+        own = [row for row in rows if row["dataset"] == dataset and row["label"] == label != left_out]
         shown = [
             next((row for row in own if row["n_bits"] == n_bits and row.get(key) is not None), None)
             for key, n_bits in keys
@@ -201,14 +210,12 @@ def quality(
 def measured(method: str, *, by_labels: bool) -> str:
     """All that was measured of a method: a line for each data set, variant and length."""
     rows = labelled_rows(SUPERVISED if by_labels else UNSUPERVISED, by_labels=by_labels)
-    own = [row for row in rows if row["method"] == method and "map" in row]
     lines = []
     for dataset, label, n_bits in product(_ALL, LINES_BY_LABELS if by_labels else LINES, LENGTHS):
-        found = [r for r in own if (r["dataset"], r["label"], r["n_bits"]) == (dataset, label, n_bits)]
-        if not found:
+        wanted = (method, dataset, label, n_bits)
+        row = next((r for r in rows if (r["method"], r["dataset"], r["label"], r["n_bits"]) == wanted), None)
+        if row is None:
             continue
-        row = found[0]
-        expected = row.get("map_expected_ties")
         within = ", ".join(f"P@{r} {row[f'p@{r}']:.2f}" for r in (2, 3, 4) if f"p@{r}" in row)
         lines.append(
             [
@@ -216,9 +223,9 @@ def measured(method: str, *, by_labels: bool) -> str:
                 label,
                 str(n_bits),
                 str(row["repetitions"]),
-                cell(row, "map", spread=True) + ("" if expected is None else f" ({expected:.2f})"),
+                f"{cell(row, 'map', spread=True)} ({row['map_expected_ties']:.2f})",
                 within,
-                f"{row['seconds']:.1f}" if "seconds" in row else "",
+                f"{row['seconds']:.1f}",
             ]
         )
     return table(["data", "method", "bits", "runs", "mAP", "precision within the radius", "seconds"], lines)
@@ -343,7 +350,8 @@ def claims() -> str:
             said = ["similar" if points is None else f"{points:+.1f}" for points in published]
             lines.append([f"`{dataset}`", rival.upper(), "published", *said])
             for variant, own in product((v for v in labels if v.split("-")[0] == rival), ("sdh-dnn", "sdh-dnn-all")):
-                cells = [f"{found[dataset, own, n] - found[dataset, variant, n]:+.1f}" for n in LENGTHS]
+                pairs = [(found.get((dataset, own, n)), found.get((dataset, variant, n))) for n in LENGTHS]
+                cells = ["" if a is None or b is None else f"{a - b:+.1f}" for a, b in pairs]
                 name = "SDH-DNN, all data" if own == "sdh-dnn-all" else "SDH-DNN"
                 lines.append([f"`{dataset}`", labels[variant], name, *cells])
     return table(["data", "above", "", *(f"{n} bits" for n in LENGTHS)], lines)
@@ -352,26 +360,26 @@ def claims() -> str:
 # The README's tables, of the results of `hashlearn reproduce`: columns by experiment and measure, and the methods.
 KEY_BITS = 32
 KEY_COLUMNS = {
-    ("fig-mnist", "map"): "MNIST, neighbours",
-    ("fig-cifar10", "map"): "CIFAR-10, neighbours",
-    ("fig-sift", "map"): "`sift-photos`, neighbours",
-    ("table-dh", "map"): "CIFAR-10, labels",
+    ("fig-mnist", "mnist", "map"): "MNIST, neighbours",
+    ("fig-cifar10", "cifar10", "map"): "CIFAR-10, neighbours",
+    ("fig-sift", "sift-photos", "map"): "`sift-photos`, neighbours",
+    ("table-dh", "cifar10-dh", "map"): "CIFAR-10, labels",
 }
 KEY_METHODS = ("lsh", "sh", "sph", "kmh", "ba", "dh", "itq", "udh-dnn", "udh-dnn-from-itq", "udh-dnn-unscaled")
 KEY_COLUMNS_BY_LABELS = {
-    ("fig-mnist-sup", "map"): "MNIST",
-    ("fig-mnist-sup", "map_new"): "MNIST, new images",
-    ("fig-cifar10-sup", "map"): "CIFAR-10",
-    ("fig-cifar10-sup", "map_new"): "CIFAR-10, new images",
+    ("fig-mnist-sup", "mnist", "map"): "MNIST",
+    ("fig-mnist-sup", "mnist", "map_new"): "MNIST, new images",
+    ("fig-cifar10-sup", "cifar10", "map"): "CIFAR-10",
+    ("fig-cifar10-sup", "cifar10", "map_new"): "CIFAR-10, new images",
 }
 KEY_METHODS_BY_LABELS = ("itq", "itq-cca", "bre", "ksh", "sdh", "sdh-dnn", "sdh-dnn-all")
 
 
-def key_table(columns: dict[tuple[str, str], str], methods: Iterable[str]) -> str:
+def key_table(columns: dict[tuple[str, str, str], str], methods: Iterable[str]) -> str:
     """A line for each method, a column for each experiment and measure; the best of a column is bold."""
     outcomes = reproduced()
     cells: dict[str, list[Cell | None]] = {
-        method: [outcomes[experiment].cell(method, KEY_BITS, measure) for experiment, measure in columns]
+        method: [outcomes[name, data].cell(method, KEY_BITS, measure) for name, data, measure in columns]
         for method in methods
     }
     best = [
