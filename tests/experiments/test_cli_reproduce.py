@@ -44,7 +44,7 @@ def test_list():
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert lines[0].startswith("table-dh: CIFAR-10, 512-D GIST")
-    assert lines[1].strip() == "32 runs; cifar10-dh; 16/32 bits; up to 2 seeds"
+    assert lines[1].strip() == "44 runs; cifar10-dh; 16/32 bits; up to 2 seeds"
 
 
 def test_narrowed_as_json(tmp_path):

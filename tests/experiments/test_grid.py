@@ -31,6 +31,7 @@ def test_every_entry_is_a_method_with_parameters_it_takes(name):
     assert set(chosen.data) <= set(DATASETS)
     assert chosen.subject in chosen.methods
     assert chosen.tuned is None or chosen.tuned in chosen.variants
+    assert set(chosen.undrawn) <= set(chosen.variants) - {chosen.tuned}
     for entry in (*chosen.entries, *grid.quick(chosen).entries):
         hasher = entry.hasher()
         hasher._check_parameters(784)

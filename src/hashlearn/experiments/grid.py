@@ -72,6 +72,7 @@ class Experiment:
     variants: tuple[str, ...]
     subject: str
     tuned: str | None = None
+    undrawn: tuple[str, ...] = ()
     fewer: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     published: Mapping[str, Mapping[str, Mapping[int, float]]] = field(default_factory=dict)
     limit: Limit | None = None
@@ -146,6 +147,7 @@ def experiment(name: str) -> Experiment:
         variants=tuple(table["variants"]),
         subject=table["subject"],
         tuned=table.get("tuned"),
+        undrawn=tuple(table.get("undrawn", ())),
         fewer={method: _by_bits(seeds) for method, seeds in table.get("fewer", {}).items()},
         published={
             method: {measure: _by_bits(values) for measure, values in measures.items()}
