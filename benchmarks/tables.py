@@ -43,6 +43,7 @@ BY_NEIGHBOURS: Sources = {
         "lsh": "LSH",
         "itq": "ITQ",
         "udh-dnn": "UDH-DNN",
+        "udh-dnn-early-stop": "UDH-DNN, early stop",
         "udh-dnn-from-itq": "UDH-DNN, from ITQ",
         "udh-dnn-unscaled": "UDH-DNN, unscaled",
     },
