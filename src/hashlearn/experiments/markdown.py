@@ -66,7 +66,11 @@ def _claim(finding: Finding) -> list[str]:
     first, *others = finding.readings
     return [
         f"- {SIGNS[finding.verdict]} {finding.verdict}: **{_safe(finding.words)}** {_safe(reading_words(first))}",
-        *(f"  - {SIGNS[o.verdict]} {o.verdict}: {_safe(o.name)}" for o in others if o.verdict != "not tested"),
+        *(
+            f"  - {SIGNS[o.verdict]} {o.verdict}: {_safe(reading_words(o))}"
+            for o in others
+            if o.verdict != "not tested"
+        ),
     ]
 
 
