@@ -23,13 +23,13 @@ from typing import Any
 import machine
 import numpy as np
 from pairs import bench_pairs, example
-from quality import VARIANTS
 from sklearn.exceptions import ConvergenceWarning
 
 from hashlearn import ITQ, UDHDNN
 from hashlearn.datasets import load
 from hashlearn.evaluation import setting
 from hashlearn.experiments import dataset_truth, judge
+from hashlearn.experiments.grid import experiment
 from hashlearn.hashers._network import Layer
 from hashlearn.hashers._network_hasher import auto_units
 from hashlearn.hashers._rows import Rows
@@ -232,12 +232,13 @@ def bench_end_to_end() -> dict[str, Any]:
 
     rows, totals = [], {}
     itq = {n_bits: map_of(ITQ(n_bits, random_state=0).fit(dataset.train)) for n_bits in (8, 16, 24, 32)}
-    for variant in ("from itq", "default"):
+    grid = {entry.name: entry.parameters for entry in experiment("fig-mnist").entries}
+    for variant, parameters in (("from itq", grid["udh-dnn-from-itq"]), ("default", grid["udh-dnn"])):
         for n_bits in itq:
             with Stopwatch() as spent, warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 start = time.perf_counter()
-                hasher = UDHDNN(n_bits, random_state=0, **VARIANTS["udh-dnn"][variant]).fit(dataset.train)
+                hasher = UDHDNN(n_bits, random_state=0, **parameters).fit(dataset.train)
                 seconds = time.perf_counter() - start
             row = {
                 "variant": variant,

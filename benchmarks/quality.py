@@ -1,17 +1,15 @@
-"""Methods on the test queries, once: the default, which a study of the training data chose, and its variants.
+"""On the test queries, what the grid of `hashlearn reproduce` does not have; and what was trained on as queries.
 
     python benchmarks/quality.py udh-dnn [--only DATA ...] [--variants NAME ...] [--json docs/results/udh-dnn.json]
     python benchmarks/quality.py sdh-dnn [--only DATA ...] [--variants NAME ...] [--json docs/results/sdh-dnn.json]
-    python benchmarks/quality.py rivals [--only DATA ...] [--variants NAME ...] [--json docs/results/rivals.json]
+    python benchmarks/quality.py ba [--only DATA ...] [--variants NAME ...] [--json docs/results/ba.json]
     python benchmarks/quality.py supervised [--only DATA ...] [--variants NAME ...] [--json docs/results/…]
 
-udh-dnn: data, lengths, seeds and protocols of baselines.py, whose LSH and ITQ stand beside; on sift-photos three seeds,
-and ITQ with them. rivals: likewise, the other unsupervised methods; one run where nothing is drawn and the data are the
-same; SPH is judged by spherical Hamming distance too (map_spherical).
+By the grid's protocols, with its seeds and splits.
 
-sdh-dnn: mnist and cifar10, labels as truth, with ITQ beside it; supervised: likewise, the other supervised methods. The
-database is the training data, of which a model may have seen all or a part, with labels; so that overfitting shows,
-each is also judged on samples that it was trained on alone (map_seen) and on the test data alone (map_new).
+sdh-dnn, and supervised, its rivals: mnist and cifar10, labels as truth. The database is the training data, of which a
+model may have seen all or a part, with labels; so that overfitting shows, each is also judged on samples that it was
+trained on alone (map_seen) and on the test data alone (map_new).
 
 A run that the file holds already is not repeated, so that it can be stopped and taken up again.
 """
@@ -22,12 +20,11 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import baselines
 import machine
 import numpy as np
 from sklearn.base import clone
@@ -35,19 +32,15 @@ from sklearn.exceptions import ConvergenceWarning
 from study import FLOORS
 
 from hashlearn import METHODS
-from hashlearn.datasets import Dataset
+from hashlearn.datasets import Dataset, load
 from hashlearn.errors import DatasetError
 from hashlearn.evaluation import Setting, Truth, setting
 from hashlearn.experiments import dataset_truth, judge
 
 TEXTS = ("truth", "protocol", "parameters")
-# Of each method the first is the paper's algorithm as the library runs it unless told otherwise.
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "udh-dnn": {
-        "default": {},
         "early stop": {"validation": 1000},
-        "from itq": {"init": "itq", "lbfgs_iter": 30, "validation": 1000},
-        "unscaled": {"scale": None, "lbfgs_iter": 200, "max_iter": 2},
         "unscaled, first": {"scale": None, "max_iter": 5},
     },
     "sdh-dnn": {
@@ -57,11 +50,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "all data, 400": {"samples_per_class": None, "lbfgs_iter": 400},
     },
     "itq": {"itq": {}},
-    "sh": {"sh": {}},
-    "sph": {"sph": {}},
-    "kmh": {"kmh": {}, "kmh, 8 bits a subspace": {"bits_per_subspace": 8}},
     "ba": {"ba": {}, "ba, from itq": {"init": "itq"}},
-    "dh": {"dh": {}},
     "sdh": {"sdh": {}, "sdh, restart": {"restart": True}},
     "itq-cca": {"itq-cca": {}},
     "ksh": {"ksh": {}, "ksh, all data": {"samples_per_class": None}},
@@ -69,33 +58,21 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
 }
 # The methods that stand in one file.
 KINDS = {
-    "udh-dnn": ("udh-dnn", "itq"),
+    "udh-dnn": ("udh-dnn",),
     "sdh-dnn": ("sdh-dnn", "itq"),
-    "rivals": ("sh", "sph", "kmh", "ba", "dh"),
+    "ba": ("ba",),
     "supervised": ("sdh", "itq-cca", "ksh", "bre"),
 }
-# Variants of a method that draws something otherwise.
-NOTHING_DRAWN = ("ba",)
-# A validation looks for as large a share of 50,000 samples as the truth is of the database: 10,000 of a million.
-NEIGHBOURS = {"sift-photos": {"validation_neighbours": 500}}
+# Data sets: lengths, and how many seeds or splits.
+REPETITIONS = {"mnist": ((8, 16, 32, 64), 3), "cifar10": ((8, 16, 32, 64), 3), "cifar10-dh": ((16, 32, 64), 10)}
 # What is run on each data set unless it is said.
 PLANS: dict[str, dict[str, tuple[str, ...]]] = {
-    "udh-dnn": {
-        "mnist": ("default", "early stop", "from itq"),
-        "cifar10": ("default", "early stop", "from itq"),
-        "cifar10-dh": ("unscaled",),
-        "sift-photos": ("itq", "from itq"),
-    },
+    "udh-dnn": {"cifar10": ("early stop",)},
     "sdh-dnn": {
         "cifar10": ("itq", "default", "400", "all data", "all data, 400"),
         "mnist": ("itq", "default", "all data"),
     },
-    "rivals": {
-        "cifar10": ("sh", "sph", "kmh", "kmh, 8 bits a subspace", "dh", "ba", "ba, from itq"),
-        "mnist": ("sh", "sph", "kmh", "kmh, 8 bits a subspace", "dh", "ba", "ba, from itq"),
-        "cifar10-dh": ("sh", "sph", "kmh", "dh", "ba", "ba, from itq"),
-        "sift-photos": ("sh", "sph", "kmh", "dh", "ba"),
-    },
+    "ba": {"cifar10-dh": ("ba", "ba, from itq")},
     "supervised": {
         "cifar10": ("itq-cca", "sdh", "sdh, restart", "ksh", "ksh, all data", "bre", "bre, rbf"),
         "mnist": ("itq-cca", "sdh", "sdh, restart", "ksh", "ksh, all data", "bre", "bre, rbf"),
@@ -122,9 +99,13 @@ def setting_of(method: str, name: str) -> Setting:
     return setting(f"{name}-labels" if is_supervised(method) else name)
 
 
-def is_drawn(hasher: Any, variant: str, name: str) -> bool:
-    """Whether another seed may give another result."""
-    return name == "cifar10-dh" or (hasher.draws() and variant not in NOTHING_DRAWN)
+def repetitions(name: str, n: int) -> Iterator[tuple[int, Dataset]]:
+    """(seed, data set): another split each time where splits are random, the same data otherwise."""
+    if name == "cifar10-dh":
+        yield from ((seed, load(name, split=seed)) for seed in range(n))
+    else:
+        dataset = load(name)
+        yield from ((seed, dataset) for seed in range(n))
 
 
 def of_seen(hasher: Any, dataset: Dataset) -> Dataset:
@@ -154,9 +135,6 @@ def judged(hasher: Any, dataset: Dataset, how: Setting, truth: Truth, *, supervi
     if supervised:
         values["map_seen"] = judge(hasher, of_seen(hasher, dataset), how).map
         values["map_new"] = judge(hasher, of_new(dataset), how).map
-    if hasher.distance != how.protocol.distance:
-        own = replace(how, protocol=replace(how.protocol, distance=hasher.distance))
-        values[f"map_{hasher.distance}"] = judge(hasher, dataset, own, truth=truth).map
     values |= {f"p@{r}": p for r, p in scores.precision_at_radius.items()}
     return {key: round(100 * value, 4) for key, value in values.items()}
 
@@ -164,12 +142,10 @@ def judged(hasher: Any, dataset: Dataset, how: Setting, truth: Truth, *, supervi
 def run_all(
     method: str, name: str, variants: Sequence[str], runs: list[dict[str, Any]], path: Path | None, seeds: int | None
 ) -> None:
-    lengths, n = baselines.PLANS[name]
-    if method != "rivals":
-        n = max(n, 3)
+    lengths, n = REPETITIONS[name]
     how = setting_of(method, name)
     hashers = {
-        variant: METHODS[kind](**VARIANTS[kind][variant], **(NEIGHBOURS.get(name, {}) if kind == "udh-dnn" else {}))
+        variant: METHODS[kind](**VARIANTS[kind][variant])
         for kind in KINDS[method]
         for variant in variants
         if variant in VARIANTS[kind]
@@ -179,9 +155,8 @@ def run_all(
         if mine and run["parameters"] != parameters_of(hashers[run["variant"]]):
             raise SystemExit(f"the file holds a run with other parameters: {run}")
     done = {key_of(run) for run in runs}
-    for seed, dataset in baselines.repetitions(name, min(n, seeds or n)):
-        drawn = [v for v in variants if seed == 0 or is_drawn(hashers[v], v, name)]
-        wanted = [(v, b) for v in drawn for b in lengths if (name, v, b, seed) not in done]
+    for seed, dataset in repetitions(name, min(n, seeds or n)):
+        wanted = [(v, b) for v in variants for b in lengths if (name, v, b, seed) not in done]
         if not wanted:
             continue
         truth = dataset_truth(dataset, how)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from hashlearn.experiments.summary import Cell, Outcomes, outcomes_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
-# The methods whose pages show all that was measured of them, by the file that holds it.
-MEASURED = {"rivals": ("sh", "sph", "kmh", "ba", "dh"), "supervised": ("sdh", "itq-cca", "ksh", "bre")}
+# The methods whose pages show all that was measured of them: without labels, and with.
+MEASURED = {False: ("lsh", "itq", "sh", "sph", "kmh", "ba", "dh"), True: ("sdh", "itq-cca", "ksh", "bre")}
 PAGES = (
     "README.md",
     "docs/unsupervised.md",
@@ -33,33 +34,53 @@ PAGES = (
     ),
 )
 LENGTHS = (8, 16, 32, 64)
-# What a table is made of: files, and what the methods or variants in each are called, in the order of the lines.
+# What a table is made of: files, and what the methods or variants in each are called. Lines are in the order of LINES,
+# or of LINES_BY_LABELS. What an earlier file has is not taken from a later one: the grid's results come first.
 Sources = dict[str, dict[str, str]]
+OTHER_RANKING = "SPH, by its own distance"
 BY_NEIGHBOURS: Sources = {
-    "baselines": {"lsh": "LSH", "itq": "ITQ"},
-    "udh-dnn": {
+    "reproduce": {
+        "lsh": "LSH",
         "itq": "ITQ",
-        "default": "UDH-DNN",
-        "early stop": "UDH-DNN, early stop",
-        "from itq": "UDH-DNN, from ITQ",
-        "unscaled": "UDH-DNN, unscaled",
-        "unscaled, first": "UDH-DNN, unscaled, first choice",
+        "udh-dnn": "UDH-DNN",
+        "udh-dnn-early-stop": "UDH-DNN, early stop",
+        "udh-dnn-from-itq": "UDH-DNN, from ITQ",
+        "udh-dnn-unscaled": "UDH-DNN, unscaled",
     },
+    "udh-dnn": {"early stop": "UDH-DNN, early stop", "unscaled, first": "UDH-DNN, unscaled, first choice"},
 }
-RIVALS: Sources = {
-    "rivals": {
+UNSUPERVISED: Sources = {
+    "reproduce": {
+        **BY_NEIGHBOURS["reproduce"],
         "sh": "SH",
         "sph": "SPH",
-        "sph, spherical": "SPH, by its own distance",
+        "sph-own": OTHER_RANKING,
         "kmh": "KMH",
-        "kmh, 8 bits a subspace": "KMH, 8 bits a subspace",
+        "kmh-8": "KMH, 8 bits a subspace",
         "ba": "BA",
-        "ba, from itq": "BA, from ITQ",
+        "ba-from-itq": "BA, from ITQ",
         "dh": "DH",
     },
+    "udh-dnn": BY_NEIGHBOURS["udh-dnn"],
+    "ba": {"ba": "BA", "ba, from itq": "BA, from ITQ"},
 }
-UNSUPERVISED: Sources = {"baselines": BY_NEIGHBOURS["baselines"], **RIVALS, "udh-dnn": BY_NEIGHBOURS["udh-dnn"]}
+LINES = (
+    *(
+        "LSH",
+        "SH",
+        "ITQ",
+        "SPH",
+        "SPH, by its own distance",
+        "KMH",
+        "KMH, 8 bits a subspace",
+        "BA",
+        "BA, from ITQ",
+        "DH",
+    ),
+    *(f"UDH-DNN{more}" for more in ("", ", early stop", ", from ITQ", ", unscaled", ", unscaled, first choice")),
+)
 BY_LABELS: Sources = {
+    "reproduce": {"itq": "ITQ", "sdh-dnn": "SDH-DNN, 2,000 a class", "sdh-dnn-all": "SDH-DNN, all data"},
     "sdh-dnn": {
         "itq": "ITQ",
         "default": "SDH-DNN, 2,000 a class",
@@ -69,6 +90,13 @@ BY_LABELS: Sources = {
     },
 }
 SUPERVISED: Sources = {
+    "reproduce": {
+        "itq-cca": "ITQ-CCA",
+        "ksh": "KSH, 2,000 a class",
+        "bre": "BRE, 2,000 a class",
+        "sdh": "SDH, all data",
+        "sdh-restart": "SDH, each B step from zeros",
+    },
     "supervised": {
         "itq-cca": "ITQ-CCA",
         "ksh": "KSH, 2,000 a class",
@@ -79,26 +107,64 @@ SUPERVISED: Sources = {
         "sdh, restart": "SDH, each B step from zeros",
     },
 }
-ALL_BY_LABELS: Sources = {**BY_LABELS, **SUPERVISED}
+ALL_BY_LABELS: Sources = {
+    **BY_LABELS,
+    **SUPERVISED,
+    "reproduce": {**BY_LABELS["reproduce"], **SUPERVISED["reproduce"]},
+}
+LINES_BY_LABELS = (*BY_LABELS["sdh-dnn"].values(), *SUPERVISED["supervised"].values())
 _BA_DEFAULTS = {"mu": 5e-3, "mu_factor": 1.2, "C": 100.0}
 TITLES = {"map": "mAP", "map_seen": "mAP", "map_new": "mAP"}
 Row = dict[str, Any]
 
 
 def rows_of(name: str) -> list[Row]:
-    path = RESULTS / f"{name}.json"
-    rows: list[Row] = json.loads(path.read_text())["rows"]
-    return rows + [spherical(row) for row in rows if "map_spherical" in row]
+    rows: list[Row] = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
+    return rows
 
 
-def spherical(row: Row) -> Row:
-    """The same codes, ranked by spherical Hamming distance; within a Hamming radius they are the same."""
-    names = {"map_spherical": "map", "map_spherical_std": "map_std"}
-    left = ("dataset", "n_bits", "repetitions")
-    return {name: row[name] for name in left} | {
-        "variant": f"{row['variant']}, spherical",
-        **{to: row[name] for name, to in names.items()},
-    }
+@cache
+def reproduced() -> dict[tuple[str, str], Outcomes]:
+    """What `hashlearn reproduce` found, by experiment and data set."""
+    found = outcomes_of(Results(RESULTS / "reproduce").all())
+    return {(one.experiment.name, one.data): one for one in found if not one.small}
+
+
+def is_shown(experiment: str, *, by_labels: bool) -> bool:
+    """Whether an experiment is one of the paper's figures and tables, with or without labels to learn from."""
+    return experiment.startswith(("fig-", "table-")) and experiment.endswith("-sup") == by_labels
+
+
+def grid_rows(*, by_labels: bool) -> list[Row]:
+    """What `hashlearn reproduce` found, in the form of the other files' rows."""
+    rows = []
+    for (name, data), outcomes in reproduced().items():
+        if not is_shown(name, by_labels=by_labels):
+            continue
+        for method, n_bits in product(outcomes.methods, outcomes.bits):
+            records = outcomes.of(method, n_bits)
+            if not records:
+                continue
+            row: Row = {"dataset": data, "variant": method, "n_bits": n_bits, "repetitions": len(records)}
+            row["method"] = records[0]["library_method"]
+            for measure in records[0]["scores"]:
+                found = outcomes.cell(method, n_bits, measure)
+                assert found is not None
+                row |= {measure: found.mean, f"{measure}_std": found.std}
+            row["seconds"] = min(record["training"]["seconds"] for record in records)
+            rows.append(row)
+    return rows
+
+
+def labelled_rows(sources: Sources, *, by_labels: bool) -> list[Row]:
+    """The rows of all files, each with what it is called, the grid's first."""
+    found = []
+    for file, labels in sources.items():
+        for row in grid_rows(by_labels=by_labels) if file == "reproduce" else rows_of(file):
+            variant = row["variant"]
+            if variant in labels:
+                found.append({"method": variant.split(",")[0], **row, "label": labels[variant]})
+    return found
 
 
 def table(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:
@@ -117,57 +183,52 @@ def cell(row: Row | None, key: str, *, spread: bool) -> str:
 def quality(
     sources: Sources,
     datasets: Iterable[str],
-    keys: Iterable[tuple[str, int]],
+    keys: Sequence[tuple[str, int]],
     *,
+    by_labels: bool = False,
     spread: bool,
 ) -> str:
     """A line for each data set and method or variant; a column for each (measure, length)."""
-    keys = list(keys)
-    rows = [
-        {**row, "label": labels[row["variant"] if "variant" in row else row["method"]]}
-        for file, labels in sources.items()
-        for row in rows_of(file)
-    ]
-    wanted = dict.fromkeys(label for labels in sources.values() for label in labels.values())
+    # Codes that are ranked by another distance have the same balls.
+    left_out = OTHER_RANKING if all(key.startswith("p@") for key, _ in keys) else ""
+    rows = labelled_rows(sources, by_labels=by_labels)
     lines = []
-    for dataset in datasets:
-        for label in wanted:
-            found = {row["n_bits"]: row for row in rows if row["dataset"] == dataset and row["label"] == label}
-            if not found:
-                continue
-            repetitions = sorted({row["repetitions"] for row in found.values()})
-            cells = [cell(found.get(n_bits), key, spread=spread) for key, n_bits in keys]
-            if any(cells):
-                least, most = repetitions[0], repetitions[-1]
-                lines.append([f"`{dataset}`", label, str(most) if least == most else f"{least}–{most}", *cells])
+    for dataset, label in product(datasets, LINES_BY_LABELS if by_labels else LINES):
+        own = [row for row in rows if row["dataset"] == dataset and row["label"] == label != left_out]
+        shown = [
+            next((row for row in own if row["n_bits"] == n_bits and row.get(key) is not None), None)
+            for key, n_bits in keys
+        ]
+        repetitions = sorted({row["repetitions"] for row in shown if row})
+        if repetitions:
+            least, most = repetitions[0], repetitions[-1]
+            cells = [cell(row, key, spread=spread) for row, (key, _) in zip(shown, keys, strict=True)]
+            lines.append([f"`{dataset}`", label, str(most) if least == most else f"{least}–{most}", *cells])
     titles = [f"{TITLES.get(key, key.upper())} {n_bits}" for key, n_bits in keys]
     return table(["data", "method", "runs", *titles], lines)
 
 
-def measured(file: str, method: str) -> str:
+def measured(method: str, *, by_labels: bool) -> str:
     """All that was measured of a method: a line for each data set, variant and length."""
-    labels = {**RIVALS, **SUPERVISED}[file]
-    variants = {variant: label for variant, label in labels.items() if variant.split(",")[0] == method}
+    rows = labelled_rows(SUPERVISED if by_labels else UNSUPERVISED, by_labels=by_labels)
     lines = []
-    rows = rows_of(file)
-    for dataset in _ALL:
-        for variant, label in variants.items():
-            for row in sorted((r for r in rows if r["dataset"] == dataset), key=lambda row: row["n_bits"]):
-                if row["variant"] != variant:
-                    continue
-                expected = row.get("map_expected_ties")
-                within = ", ".join(f"P@{r} {row[f'p@{r}']:.2f}" for r in (2, 3, 4) if f"p@{r}" in row)
-                lines.append(
-                    [
-                        f"`{dataset}`",
-                        label,
-                        str(row["n_bits"]),
-                        str(row["repetitions"]),
-                        cell(row, "map", spread=True) + ("" if expected is None else f" ({expected:.2f})"),
-                        within,
-                        f"{row['seconds']:.1f}" if "seconds" in row else "",
-                    ]
-                )
+    for dataset, label, n_bits in product(_ALL, LINES_BY_LABELS if by_labels else LINES, LENGTHS):
+        wanted = (method, dataset, label, n_bits)
+        row = next((r for r in rows if (r["method"], r["dataset"], r["label"], r["n_bits"]) == wanted), None)
+        if row is None:
+            continue
+        within = ", ".join(f"P@{r} {row[f'p@{r}']:.2f}" for r in (2, 3, 4) if f"p@{r}" in row)
+        lines.append(
+            [
+                f"`{dataset}`",
+                label,
+                str(n_bits),
+                str(row["repetitions"]),
+                f"{cell(row, 'map', spread=True)} ({row['map_expected_ties']:.2f})",
+                within,
+                f"{row['seconds']:.1f}",
+            ]
+        )
     return table(["data", "method", "bits", "runs", "mAP", "precision within the radius", "seconds"], lines)
 
 
@@ -184,7 +245,7 @@ def costs(*, supervised: bool) -> str:
             f"{row['encode_microseconds']:.1f}",
         ]
         for row in rows_of("methods")
-        if (row["method"] in MEASURED["supervised"]) == supervised
+        if (row["method"] in MEASURED[True]) == supervised
     ]
     return table(head, lines)
 
@@ -281,50 +342,45 @@ CLAIMS: dict[str, dict[str, tuple[float | None, ...]]] = {
 
 def claims() -> str:
     """How far SDH-DNN is above its rivals: published, and measured here."""
-    found = {(r["dataset"], r["variant"], r["n_bits"]): r["map"] for r in rows_of("supervised") + rows_of("sdh-dnn")}
+    rows = grid_rows(by_labels=True)
+    found = {(row["dataset"], row["variant"], row["n_bits"]): row["map"] for row in rows}
+    labels = SUPERVISED["reproduce"]
     lines = []
     for dataset, rivals in CLAIMS.items():
         for rival, published in rivals.items():
             said = ["similar" if points is None else f"{points:+.1f}" for points in published]
             lines.append([f"`{dataset}`", rival.upper(), "published", *said])
-            for variant, label in SUPERVISED["supervised"].items():
-                if variant.split(",")[0] != rival:
-                    continue
-                for own, name in (("default", "SDH-DNN"), ("all data", "SDH-DNN, all data")):
-                    pairs = [(found.get((dataset, own, n)), found.get((dataset, variant, n))) for n in LENGTHS]
-                    cells = ["" if a is None or b is None else f"{a - b:+.1f}" for a, b in pairs]
-                    if any(cells):
-                        lines.append([f"`{dataset}`", label, name, *cells])
+            for variant, own in product((v for v in labels if v.split("-")[0] == rival), ("sdh-dnn", "sdh-dnn-all")):
+                pairs = [(found.get((dataset, own, n)), found.get((dataset, variant, n))) for n in LENGTHS]
+                cells = ["" if a is None or b is None else f"{a - b:+.1f}" for a, b in pairs]
+                name = "SDH-DNN, all data" if own == "sdh-dnn-all" else "SDH-DNN"
+                lines.append([f"`{dataset}`", labels[variant], name, *cells])
     return table(["data", "above", "", *(f"{n} bits" for n in LENGTHS)], lines)
 
 
 # The README's tables, of the results of `hashlearn reproduce`: columns by experiment and measure, and the methods.
 KEY_BITS = 32
 KEY_COLUMNS = {
-    ("fig-mnist", "map"): "MNIST, neighbours",
-    ("fig-cifar10", "map"): "CIFAR-10, neighbours",
-    ("fig-sift", "map"): "`sift-photos`, neighbours",
-    ("table-dh", "map"): "CIFAR-10, labels",
+    ("fig-mnist", "mnist", "map"): "MNIST, neighbours",
+    ("fig-cifar10", "cifar10", "map"): "CIFAR-10, neighbours",
+    ("fig-sift", "sift-photos", "map"): "`sift-photos`, neighbours",
+    ("table-dh", "cifar10-dh", "map"): "CIFAR-10, labels",
 }
 KEY_METHODS = ("lsh", "sh", "sph", "kmh", "ba", "dh", "itq", "udh-dnn", "udh-dnn-from-itq", "udh-dnn-unscaled")
 KEY_COLUMNS_BY_LABELS = {
-    ("fig-mnist-sup", "map"): "MNIST",
-    ("fig-mnist-sup", "map_new"): "MNIST, new images",
-    ("fig-cifar10-sup", "map"): "CIFAR-10",
-    ("fig-cifar10-sup", "map_new"): "CIFAR-10, new images",
+    ("fig-mnist-sup", "mnist", "map"): "MNIST",
+    ("fig-mnist-sup", "mnist", "map_new"): "MNIST, new images",
+    ("fig-cifar10-sup", "cifar10", "map"): "CIFAR-10",
+    ("fig-cifar10-sup", "cifar10", "map_new"): "CIFAR-10, new images",
 }
 KEY_METHODS_BY_LABELS = ("itq", "itq-cca", "bre", "ksh", "sdh", "sdh-dnn", "sdh-dnn-all")
 
 
-def reproduced() -> dict[str, Outcomes]:
-    return {one.experiment.name: one for one in outcomes_of(Results(RESULTS / "reproduce").all())}
-
-
-def key_table(columns: dict[tuple[str, str], str], methods: Iterable[str]) -> str:
+def key_table(columns: dict[tuple[str, str, str], str], methods: Iterable[str]) -> str:
     """A line for each method, a column for each experiment and measure; the best of a column is bold."""
     outcomes = reproduced()
     cells: dict[str, list[Cell | None]] = {
-        method: [outcomes[experiment].cell(method, KEY_BITS, measure) for experiment, measure in columns]
+        method: [outcomes[name, data].cell(method, KEY_BITS, measure) for name, data, measure in columns]
         for method in methods
     }
     best = [
@@ -417,12 +473,16 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods": partial(costs, supervised=False),
     "methods-supervised": partial(costs, supervised=True),
     "dh-study": dh_study,
-    **{f"{name}-measured": partial(measured, file, name) for file, names in MEASURED.items() for name in names},
-    "supervised-map": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map"), spread=True),
+    **{
+        f"{name}-measured": partial(measured, name, by_labels=by_labels)
+        for by_labels, names in MEASURED.items()
+        for name in names
+    },
+    "supervised-map": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map"), by_labels=True, spread=True),
     "supervised-claims": claims,
-    "supervised-precision": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys(*_NEAR), spread=False),
-    "supervised-seen": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_seen"), spread=True),
-    "supervised-new": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_new"), spread=True),
+    "supervised-precision": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys(*_NEAR), by_labels=True, spread=False),
+    "supervised-seen": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_seen"), by_labels=True, spread=True),
+    "supervised-new": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_new"), by_labels=True, spread=True),
     "ba-study": ba_study,
     "search-nearest": search_nearest,
     "search-within": search_within,
@@ -433,10 +493,10 @@ TABLES: dict[str, Callable[[], str]] = {
         BY_NEIGHBOURS, ("cifar10-dh",), _keys("p@2", lengths=(16, 32, 64)), spread=True
     ),
     "udh-dnn-study": lambda: study("udh-dnn"),
-    "sdh-dnn-map": lambda: quality(BY_LABELS, _IMAGES, _keys("map"), spread=True),
-    "sdh-dnn-seen": lambda: quality(BY_LABELS, _IMAGES, _keys("map_seen"), spread=True),
-    "sdh-dnn-new": lambda: quality(BY_LABELS, _IMAGES, _keys("map_new"), spread=True),
-    "sdh-dnn-precision": lambda: quality(BY_LABELS, _IMAGES, _keys(*_NEAR), spread=False),
+    "sdh-dnn-map": lambda: quality(BY_LABELS, _IMAGES, _keys("map"), by_labels=True, spread=True),
+    "sdh-dnn-seen": lambda: quality(BY_LABELS, _IMAGES, _keys("map_seen"), by_labels=True, spread=True),
+    "sdh-dnn-new": lambda: quality(BY_LABELS, _IMAGES, _keys("map_new"), by_labels=True, spread=True),
+    "sdh-dnn-precision": lambda: quality(BY_LABELS, _IMAGES, _keys(*_NEAR), by_labels=True, spread=False),
     "sdh-dnn-study": lambda: study("sdh-dnn"),
 }
 

@@ -37,10 +37,16 @@ def test_tables_show_the_results_that_were_measured():
 def test_everything_that_is_measured_can_be_shown():
     code = """if True:
         import quality, tables
+        from hashlearn.experiments import grid
         called = {**tables.UNSUPERVISED, **tables.ALL_BY_LABELS}
         for method, plans in quality.PLANS.items():
             for variants in plans.values():
                 assert set(variants) <= set(called[method]), (method, variants)
+        for sources, lines in ((tables.UNSUPERVISED, tables.LINES), (tables.ALL_BY_LABELS, tables.LINES_BY_LABELS)):
+            by_labels = sources is tables.ALL_BY_LABELS
+            assert {label for labels in sources.values() for label in labels.values()} <= set(lines)
+            for name in filter(lambda name: tables.is_shown(name, by_labels=by_labels), grid.names()):
+                assert set(grid.experiment(name).methods) <= set(sources["reproduce"]), name
         text = "".join((tables.ROOT / page).read_text(encoding="utf-8") for page in tables.PAGES)
         for name in tables.TABLES:
             assert f"<!-- table: {name} -->" in text, name
