@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from hashlearn.experiments.grid import experiment
 from hashlearn.experiments.results import Results
 from hashlearn.experiments.summary import Cell, Outcomes, outcomes_of
 
@@ -37,46 +38,24 @@ LENGTHS = (8, 16, 32, 64)
 # What a table is made of: files, and what the methods or variants in each are called. Lines are in the order of LINES,
 # or of LINES_BY_LABELS. What an earlier file has is not taken from a later one: the grid's results come first.
 Sources = dict[str, dict[str, str]]
-OTHER_RANKING = "SPH, by its own distance"
+# What the grid calls the methods that learn without labels.
+GRID_LABELS = {
+    entry.name: entry.label
+    for name in ("fig-cifar10", "fig-mnist", "fig-sift", "table-dh")
+    for entry in experiment(name).entries
+}
+OTHER_RANKING = GRID_LABELS["sph-own"]
 BY_NEIGHBOURS: Sources = {
-    "reproduce": {
-        "lsh": "LSH",
-        "itq": "ITQ",
-        "udh-dnn": "UDH-DNN",
-        "udh-dnn-early-stop": "UDH-DNN, early stop",
-        "udh-dnn-from-itq": "UDH-DNN, from ITQ",
-        "udh-dnn-unscaled": "UDH-DNN, unscaled",
-    },
+    "reproduce": {name: label for name, label in GRID_LABELS.items() if name.startswith(("lsh", "itq", "udh-dnn"))},
     "udh-dnn": {"early stop": "UDH-DNN, early stop", "unscaled, first": "UDH-DNN, unscaled, first choice"},
 }
 UNSUPERVISED: Sources = {
-    "reproduce": {
-        **BY_NEIGHBOURS["reproduce"],
-        "sh": "SH",
-        "sph": "SPH",
-        "sph-own": OTHER_RANKING,
-        "kmh": "KMH",
-        "kmh-8": "KMH, 8 bits a subspace",
-        "ba": "BA",
-        "ba-from-itq": "BA, from ITQ",
-        "dh": "DH",
-    },
+    "reproduce": GRID_LABELS,
     "udh-dnn": BY_NEIGHBOURS["udh-dnn"],
     "ba": {"ba": "BA", "ba, from itq": "BA, from ITQ"},
 }
 LINES = (
-    *(
-        "LSH",
-        "SH",
-        "ITQ",
-        "SPH",
-        "SPH, by its own distance",
-        "KMH",
-        "KMH, 8 bits a subspace",
-        "BA",
-        "BA, from ITQ",
-        "DH",
-    ),
+    *("LSH", "SH", "ITQ", "SPH", OTHER_RANKING, "KMH", "KMH, 8 bits a subspace", "BA", "BA, from ITQ", "DH"),
     *(f"UDH-DNN{more}" for more in ("", ", early stop", ", from ITQ", ", unscaled", ", unscaled, first choice")),
 )
 BY_LABELS: Sources = {
@@ -130,9 +109,9 @@ def reproduced() -> dict[tuple[str, str], Outcomes]:
     return {(one.experiment.name, one.data): one for one in found if not one.small}
 
 
-def is_shown(experiment: str, *, by_labels: bool) -> bool:
+def is_shown(name: str, *, by_labels: bool) -> bool:
     """Whether an experiment is one of the paper's figures and tables, with or without labels to learn from."""
-    return experiment.startswith(("fig-", "table-")) and experiment.endswith("-sup") == by_labels
+    return name.startswith(("fig-", "table-")) and name.endswith("-sup") == by_labels
 
 
 def grid_rows(*, by_labels: bool) -> list[Row]:
