@@ -47,13 +47,9 @@ GRID_LABELS = {
 OTHER_RANKING = GRID_LABELS["sph-own"]
 BY_NEIGHBOURS: Sources = {
     "reproduce": {name: label for name, label in GRID_LABELS.items() if name.startswith(("lsh", "itq", "udh-dnn"))},
-    "udh-dnn": {"early stop": "UDH-DNN, early stop", "unscaled, first": "UDH-DNN, unscaled, first choice"},
+    "udh-dnn": {"unscaled, first": "UDH-DNN, unscaled, first choice"},
 }
-UNSUPERVISED: Sources = {
-    "reproduce": GRID_LABELS,
-    "udh-dnn": BY_NEIGHBOURS["udh-dnn"],
-    "ba": {"ba": "BA", "ba, from itq": "BA, from ITQ"},
-}
+UNSUPERVISED: Sources = {"reproduce": GRID_LABELS, "udh-dnn": BY_NEIGHBOURS["udh-dnn"]}
 LINES = (
     *("LSH", "SH", "ITQ", "SPH", OTHER_RANKING, "KMH", "KMH, 8 bits a subspace", "BA", "BA, from ITQ", "DH"),
     *(f"UDH-DNN{more}" for more in ("", ", early stop", ", from ITQ", ", unscaled", ", unscaled, first choice")),
