@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hashlearn._arguments import AsJson
+from hashlearn._printing import count
 
 if TYPE_CHECKING:
     from hashlearn.experiments.grid import Experiment
@@ -69,11 +70,12 @@ def reproduce(
     if quick:
         chosen = [grid.quick(experiment, data) for experiment in chosen]
     lengths, entries = _lengths(bits), _words(methods)
-    chosen = [grid.narrowed(experiment, bits=lengths, methods=entries, seeds=seeds) for experiment in chosen]
+    narrowed = [grid.narrowed(experiment, bits=lengths, methods=entries, seeds=seeds) for experiment in chosen]
+    chosen = [experiment for experiment in narrowed if experiment.bits and experiment.entries]
+    if not chosen:
+        raise ValueError("nothing is left to run: no chosen experiment has such methods and bits (--list).")
     if list_:
         return _list(chosen, as_json)
-    if not any(experiment.bits and experiment.entries for experiment in chosen):
-        raise ValueError("nothing is left to run: no chosen experiment has such methods and bits (--list).")
     _note_the_left_out(chosen, lengths, entries)
     folder = out or Path("results-quick" if quick else "results")
     if folder.exists() and not folder.is_dir():
@@ -145,7 +147,7 @@ def _run(chosen: list[Experiment], results: Any, jobs: int) -> tuple[Outcome, Pr
         try:
             return run(chosen, results, jobs=jobs, watch=progress), progress
         except KeyboardInterrupt:
-            kept = f"{results.count()} results are kept in {results.folder}"
+            kept = f"kept in {results.folder}: {count(results.count(), 'result')}"
             print(f"hashlearn: {kept}; the same command goes on from there", file=sys.stderr)
             raise
 
@@ -180,7 +182,8 @@ def _tell(outcome: Outcome, progress: Progress, folder: Path, as_json: bool) -> 
             lengths = sorted({n_bits for row in numbers.values() for n_bits in row})
             rows = [[label, *(row.get(n_bits, "") for n_bits in lengths)] for label, row in numbers.items()]
             table(f"{name}: mAP", ["method", *(f"{n_bits} bits" for n_bits in lengths)], rows)
-        print(f"{outcome.made} runs made, {outcome.found} found: {folder}; hashlearn report {folder} shows them all")
+        made = f"{count(outcome.made, 'run')} made, {outcome.found:,} found"
+        print(f"{made}: {folder}; hashlearn report {folder} shows them all")
     for failure in outcome.failures:
         print(f"hashlearn: {failure.what} failed: {failure.error}", file=sys.stderr)
         if failure.details and os.environ.get("HASHLEARN_DEBUG"):
@@ -209,12 +212,14 @@ def report(
     for target in (out, markdown):
         if target is not None:
             check_target(target)
+    if markdown is not None and markdown.resolve() == out.resolve():
+        raise ValueError(f"--out and --markdown must be two files; got {out} for both.")
     if figures is not None and figures.exists() and not figures.is_dir():
         raise ValueError(f"--figures must be a folder; {figures} is a file.")
     made = write_report(results, out, markdown=markdown, figures=figures, images=images)
     if made.n_left_out:
-        which = "methods, parameters or settings that are not the grid's"
-        print(f"hashlearn: note: {made.n_left_out} results are left out, of {which}", file=sys.stderr)
+        which = "data sets, methods, parameters or settings that are not the grid's"
+        print(f"hashlearn: note: left out: {count(made.n_left_out, 'result')} of {which}", file=sys.stderr)
     if as_json:
         answer = {
             "page": str(made.out),
@@ -227,5 +232,6 @@ def report(
         print(json.dumps(answer, indent=2))
         return
     written = ", ".join(str(path) for path in (made.out, made.markdown) if path is not None)
-    missing = f", {made.n_missing} are missing" if made.n_missing else ""
-    print(f"{made.n_runs} runs{missing}: {written}" + (f", {len(made.figures)} charts" if made.figures else ""))
+    missing = f", {made.n_missing:,} missing" if made.n_missing else ""
+    charts = f", {count(len(made.figures), 'chart')}" if made.figures else ""
+    print(f"{count(made.n_runs, 'run')}{missing}: {written}{charts}")

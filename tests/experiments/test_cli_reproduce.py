@@ -70,7 +70,7 @@ def test_narrowed_as_json(tmp_path):
         "lsh",
     )
     (listed,) = json.loads(more.stdout)
-    assert (listed["bits"], listed["methods"]) == ([8, 16], ["lsh", "itq"])
+    assert (listed["bits"], listed["methods"]) == ([8, 16], ["itq", "lsh"])
 
 
 def test_what_is_left_out_and_what_stands_in_is_told(tmp_path):
@@ -95,6 +95,7 @@ def test_what_is_left_out_and_what_stands_in_is_told(tmp_path):
         (["--bits", "x"], "--bits must be whole numbers with commas between, such as 16,32; got 'x'."),
         (["--bits", ""], "--bits must be whole numbers"),
         (["--bits", "7"], "nothing is left to run"),
+        (["--bits", "7", "--list"], "nothing is left to run"),
         (["--seeds", "0"], "seeds must be at least 1; got 0."),
         (["--jobs", "0", "--quick", "--data", "digits"], "jobs must be at least 1; got 0."),
         (["--data", "digits"], "--data goes with --quick"),
@@ -118,12 +119,13 @@ def test_from_runs_to_a_page(tmp_path):
     run("fig-mnist-sup", "--quick", "--data", "digits", "--methods", "itq,sdh", cwd=tmp_path)
     done = report("results-quick", "--markdown", "docs/RESULTS.md", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "4 runs, 12 are missing: report.html, docs/RESULTS.md, 4 charts\n"
+    assert done.stdout == "4 runs, 12 missing: report.html, docs/RESULTS.md, 4 charts\n"
     page = (tmp_path / "report.html").read_text()
     kept = [json.loads(path.read_text()) for path in (tmp_path / "results-quick").glob("*/*.json")]
     for record in kept:
         assert f"{100 * record['scores']['map']:.2f}" in page
     assert "data:image/png;base64," in page  # what was found
+    assert "hashlearn reproduce --quick --data digits --out results-quick" in page
     assert "hashlearn report results-quick --out report.html --markdown docs/RESULTS.md" in page
     assert len(list((tmp_path / "docs" / "figures").glob("*.svg"))) == 4
     answer = json.loads(report("results-quick", "--json", "--no-images", cwd=tmp_path).stdout)
@@ -136,9 +138,13 @@ def test_results_that_are_not_the_grids_are_left_out_and_told(tmp_path):
     (path,) = (tmp_path / "results-quick" / "fig-mnist").glob("itq-*.json")
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "parameters": {"max_iter": 5}}))
+    stranger = {**record, "data": {**record["data"], "name": "foo"}}
+    path.with_name("itq-8-0-foo.json").write_text(json.dumps(stranger))
     done = report("results-quick", cwd=tmp_path)
-    assert done.stdout.startswith("1 runs, ")
-    assert "note: 1 results are left out, of methods, parameters or settings that are not the grid's" in done.stderr
+    assert done.stdout.startswith("1 run, ")
+    assert (
+        "note: left out: 2 results of data sets, methods, parameters or settings that are not the grid's" in done.stderr
+    )
     assert f"{100 * record['scores']['map']:.2f}" not in (tmp_path / "report.html").read_text()
 
 
@@ -149,6 +155,7 @@ def test_results_that_are_not_the_grids_are_left_out_and_told(tmp_path):
         (["."], ". holds no results of the experiments; `hashlearn reproduce` makes them."),
         ([".", "--out", "."], "a file can't be written to '.'"),
         ([".", "--figures", __file__], "--figures must be a folder; "),
+        ([".", "--out", "a", "--markdown", "./a"], "--out and --markdown must be two files; got a for both."),
     ],
 )
 def test_a_report_of_nothing_is_one_line_and_exit_code_2(arguments, words, tmp_path):

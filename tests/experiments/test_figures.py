@@ -82,9 +82,11 @@ def test_no_line_is_drawn_across_a_missing_length():
     }
 
 
-def test_a_measure_without_any_result_gives_an_empty_chart():
-    outcomes = outcomes_with("fig-cifar10", {("itq", 8): [0.1]})
-    assert points(line_chart(outcomes, "p@9")) == {}
+def test_without_a_result_of_a_method_that_is_drawn_there_is_no_chart():
+    outcomes = outcomes_with("fig-cifar10", {("itq", 8): [0.1], ("dh", 8): [0.1]})
+    assert chart(outcomes, "p@9") is None
+    assert set(points(chart(outcomes, "map"))) == {("ITQ", 8)}
+    assert chart(outcomes_with("fig-cifar10", {("dh", 8): [0.1]}), "map") is None
     without_the_whole = outcomes_with("ablation", {("itq", 16): [0.1]})
     assert points(difference_chart(without_the_whole, "map")) == {}
     assert chart(without_the_whole, "map") is None

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from made_records import record_of
 
 from hashlearn.datasets import load
 from hashlearn.experiments import grid, results
@@ -97,12 +98,15 @@ def test_computed_features_count_by_shape():
     assert fingerprint(replace(digits, train=whole)) != fingerprint(replace(digits, train=other))
 
 
-RECORD = dict.fromkeys(results._FIELDS - {"key", "experiment", "method"}) | {
-    "n_bits": 16,
-    "seed": 0,
-    "data": {"name": "mnist"},
-    "finished": "2026-01-01T00:00:00+00:00",
-}
+def made_up():
+    """A record as a run gives it, before it is kept."""
+    chosen = grid.narrowed(grid.experiment("fig-mnist"), methods=["itq"], bits=[16])
+    record = json.loads(json.dumps(record_of(next(grid.runs_of(chosen, "mnist")))))
+    named = ("format", "key", "experiment", "method", "label")
+    return {name: value for name, value in record.items() if name not in named}
+
+
+RECORD = {**made_up(), "started": "2025-12-31T23:59:00+00:00", "finished": "2026-01-01T00:00:00+00:00"}
 
 
 def test_written_and_found(run, tmp_path):
@@ -126,15 +130,52 @@ def test_the_same_run_serves_another_experiment(run, tmp_path):
     assert {record["experiment"] for record in kept.all()} == {"fig-mnist", "ablation"}
 
 
-@pytest.mark.parametrize(
-    "content", ["", '{"format": 1, "key": "k2"}', '{"key": "k", "for', "[1]", '"k"', '{"key": "another"}', "\xff"]
-)
+DAMAGED = [
+    *("", '{"format": 1, "key": "k"}', '{"format": 1, "key": "k2"}', '{"key": "k", "for'),
+    *("[1]", '"k"', '{"key": "another"}', "\xff"),
+]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
 def test_a_damaged_file_is_no_result(run, tmp_path, content):
     kept = Results(tmp_path)
     kept.write(run, "k", RECORD)
     kept.path(run, "k").write_bytes(content.encode("latin-1"))
     assert kept.find(run, "k") is None
     assert list(kept.all()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("format", 2),
+        ("library_method", None),
+        ("seed", "x"),
+        ("data", None),
+        ("data", {"name": "mnist"}),
+        ("scores", None),
+        ("scores", {"map": float("nan")}),
+        ("scores", {"map": "0.5"}),
+        ("setting", {}),
+        ("machine", {}),
+        ("training", {}),
+        ("started", None),
+        ("finished", "yesterday"),
+        ("finished", "2026-01-01T00:00:00"),  # without its zone beside one with
+    ],
+)
+def test_a_file_with_something_else_in_a_field_is_no_result(run, tmp_path, caplog, name, value):
+    """Neither for a reader of all results nor for the run itself, which is then made again."""
+    kept = Results(tmp_path)
+    record = kept.write(run, "k", RECORD)
+    assert list(kept.all()) == [record]
+    kept.path(run, "k").write_text(json.dumps({**record, name: value}))
+    assert kept.find(run, "k") is None
+    caplog.clear()
+    assert list(kept.all()) == []
+    assert [line.getMessage() for line in caplog.records] == [
+        f"{kept.path(run, 'k')} is not a result file of this version; left out"
+    ]
 
 
 def test_of_several_results_of_a_run_the_latest_counts(run, tmp_path):
@@ -144,8 +185,8 @@ def test_of_several_results_of_a_run_the_latest_counts(run, tmp_path):
     kept.write(run, "aged", {**RECORD, "finished": "2025-01-02T00:00:00+00:00"})
     assert [record["key"] for record in kept.all()] == ["new"]
     # Another data set's is another result, and so is a small version's.
-    kept.write(run, "digits", {**RECORD, "data": {"name": "digits"}})
-    kept.write(run, "small", {**RECORD, "data": {"name": "mnist", "limit": {"train": 9, "queries": 9}}})
+    kept.write(run, "digits", {**RECORD, "data": {**RECORD["data"], "name": "digits"}})
+    kept.write(run, "small", {**RECORD, "data": {**RECORD["data"], "limit": {"train": 9, "queries": 9}}})
     assert sorted(record["key"] for record in kept.all()) == ["digits", "new", "small"]
 
 

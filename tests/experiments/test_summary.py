@@ -19,8 +19,8 @@ def test_the_missing_runs_are_those_without_a_record():
     (outcomes,) = outcomes_of(r for r in records if r not in gone)
     # UDH-DNN has one seed at 64 bits, LSH three.
     assert [(r.entry.name, r.n_bits, r.seed) for r in outcomes.missing()] == [
-        ("lsh", 8, 0),
         ("udh-dnn", 64, 0),
+        ("lsh", 8, 0),
         ("lsh", 8, 2),
     ]
 
@@ -43,6 +43,28 @@ def test_differences_are_taken_seed_by_seed():
 def test_records_of_methods_that_are_not_in_the_grid_are_no_outcome():
     stranger = {**records_of("fig-mnist", methods=["lsh"], bits=[8])[0], "method": "gone"}
     assert outcomes_of([stranger]) == []
+
+
+@pytest.mark.parametrize(("data", "limit"), [("foo", None), ("foo", {"train": 9, "queries": 9}), ("digits", None)])
+def test_records_of_data_sets_that_are_not_the_experiments_are_no_outcome(data, limit):
+    (record,) = records_of("fig-mnist", methods=["lsh"], bits=[8], seeds=[0])
+    stranger = {**record, "data": {**record["data"], "name": data, "limit": limit}}
+    assert len(outcomes_of([record, stranger])) == 1
+    assert outcomes_of([stranger]) == []
+
+
+def test_records_that_were_judged_otherwise_are_no_outcome():
+    first, *others = records_of("fig-mnist", methods=["lsh"], bits=[8])
+    setting = first["setting"]
+    otherwise = {**first, "setting": {**setting, "protocol": {**setting["protocol"], "ties": "expected"}}}
+    (outcomes,) = outcomes_of([otherwise, *others])
+    assert [record["seed"] for record in outcomes.records] == [1, 2]
+
+
+def test_what_draws_nothing_stands_beside_every_seed_but_not_beside_every_split():
+    values = {("udh-dnn", 16): [0.10, 0.20, 0.40], ("sh", 16): [0.10]}
+    assert len(outcomes_with("fig-mnist", values).difference("udh-dnn", "sh", 16, "map").values) == 3
+    assert len(outcomes_with("table-dh", values).difference("udh-dnn", "sh", 16, "map").values) == 1
 
 
 def test_measures_are_called_as_people_call_them():

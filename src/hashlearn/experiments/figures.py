@@ -100,14 +100,19 @@ def chart(outcomes: Outcomes, measure: str) -> str | None:
     return difference_chart(outcomes, measure) if found else None
 
 
-def line_chart(outcomes: Outcomes, measure: str) -> str:
-    """The measure in percent over the number of bits, a line for each method, ± one standard deviation over seeds."""
+def line_chart(outcomes: Outcomes, measure: str) -> str | None:
+    """The measure in percent over the number of bits, a line for each method, ± one standard deviation over seeds.
+
+    None if there is no result of a method that is drawn.
+    """
     chosen = outcomes.experiment
     drawn = [entry for entry in chosen.entries if entry.name not in chosen.undrawn]
     series = [found for entry in drawn if (found := _series(outcomes, entry, measure)).cells]
+    if not series:
+        return None
     bits = sorted({n_bits for one in series for n_bits in one.cells})
     ends = [end for one in series for cell in one.cells.values() for end in _ends(cell)]
-    ticks = _ticks(min(ends, default=0.0), max(ends, default=1.0), from_zero=True)
+    ticks = _ticks(min(ends), max(ends), from_zero=True)
     name = f"{measure_label(measure)} in percent by number of bits: {chosen.title}"
     parts = [_text(8, 18, f"{measure_label(measure)}, percent", "head")]
     bottom = _TOP + _HEIGHT

@@ -34,9 +34,14 @@ __all__ = ["CLAIMS_ARE_READ", "SIGNS", "by_experiment", "counted", "html_report"
 SIGNS = {"holds": "✓", "does not hold": "✗", "not tested": "–"}
 #: For the reader of claims.
 CLAIMS_ARE_READ = (
-    "A claim is judged by its first reading; other readings, weaker or stricter, stand beside it. A difference is the "
-    "mean over the seeds or splits that both methods have, ± its standard error; within the spread is less than two of "
-    "them."
+    "A claim is judged by its first reading, by default: every method with its default settings, which are its "
+    "paper's where that gives them. Other readings, weaker or stricter, stand beside it. A difference is the mean over "
+    "the seeds or splits that both methods have, ± its standard error; within the spread is less than two of them, "
+    "which with three seeds is a weak test; of a single run the spread is not known, and not asked for. What words are "
+    "taken to mean: clearly, by a fair margin: by a point at least, and beyond the spread; similar: all within a "
+    "quarter of the best; comparable, without labels: within a quarter of the best rival; comparable, with labels, and "
+    "about the same: within two points; a gain of so many points: two less are enough; a little, slightly: by two "
+    "points at most."
 )
 _PLURALS = {"holds": "hold", "does not hold": "do not hold", "not tested": "not tested"}
 

@@ -66,8 +66,9 @@ def write_report(
     claims = claims_of(outcomes)
     text = None if markdown is None else Path(markdown)
     drawings = Path(figures) if figures is not None else text.parent / "figures" if text is not None else None
-    commands = _commands(
-        folder, out, text, drawings if figures is not None else None, images, all(one.small for one in outcomes)
+    commands = (
+        f"hashlearn reproduce{_quick(outcomes)} --out {_shown(folder)}",
+        _report_command(folder, out, text, drawings if figures is not None else None, images),
     )
     galleries = {
         section_name(one, outcomes): gallery_of(one) for one in outcomes if images and not ablates(one.experiment)
@@ -98,20 +99,26 @@ def _write(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def _commands(
-    folder: Path, out: Path, markdown: Path | None, figures: Path | None, images: bool, quick: bool
-) -> tuple[str, str]:
-    """What to type for the same; an absolute path is this machine's own, and its last part is shown."""
+def _quick(outcomes: Sequence[Outcomes]) -> str:
+    """What to add for results of small versions: of the experiments' own data sets, or of another instead."""
+    if not all(one.small for one in outcomes):
+        return ""
+    strange = {one.data for one in outcomes if one.data not in one.experiment.data}
+    return " --quick" + (f" --data {strange.pop()}" if len({one.data for one in outcomes}) == len(strange) == 1 else "")
 
-    def shown(path: Path) -> str:
-        return shlex.quote(path.name if path.is_absolute() else path.as_posix())
 
-    options = [f"--out {shown(out)}"]
+def _shown(path: Path) -> str:
+    """An absolute path is this machine's own, and its last part is shown."""
+    return shlex.quote(path.name if path.is_absolute() else path.as_posix())
+
+
+def _report_command(folder: Path, out: Path, markdown: Path | None, figures: Path | None, images: bool) -> str:
+    """What to type for the same."""
+    options = [f"--out {_shown(out)}"]
     if markdown is not None:
-        options.append(f"--markdown {shown(markdown)}")
+        options.append(f"--markdown {_shown(markdown)}")
     if figures is not None:
-        options.append(f"--figures {shown(figures)}")
+        options.append(f"--figures {_shown(figures)}")
     if not images:
         options.append("--no-images")
-    small = " --quick" if quick else ""
-    return f"hashlearn reproduce{small} --out {shown(folder)}", f"hashlearn report {shown(folder)} {' '.join(options)}"
+    return f"hashlearn report {_shown(folder)} {' '.join(options)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -25,22 +26,19 @@ logger = logging.getLogger(__name__)
 #: What a result file looks like; another number is another key.
 FORMAT = 1
 Record = dict[str, Any]
-# What a reader may rely on.
-_FIELDS = {
-    *(
-        "experiment",
-        "method",
-        "n_bits",
-        "seed",
-        "data",
-        "truth",
-        "setting",
-        "parameters",
-        "scores",
-        "codes",
-        "training",
-    ),
-    *("encoding_microseconds", "machine", "started", "finished", "key"),
+_NUMBER = (int, float)
+# What a reader may rely on, and of what kind it is.
+_FIELDS: dict[str, Any] = {
+    **dict.fromkeys(("experiment", "method", "library_method", "truth", "started", "finished", "key"), str),
+    **dict.fromkeys(("n_bits", "seed"), int),
+    **dict.fromkeys(("data", "setting", "parameters", "scores", "codes", "training", "machine"), dict),
+    "encoding_microseconds": _NUMBER,
+}
+_WITHIN: dict[str, dict[str, Any]] = {
+    "data": {"name": str, **dict.fromkeys(("train", "database", "queries"), list)},
+    "setting": {"truth": str, "protocol": dict},
+    "training": {"seconds": _NUMBER},
+    "machine": {"processor": str, "cores": int, "hashlearn": str},
 }
 
 
@@ -110,6 +108,25 @@ def seconds_of(record: Record) -> float:
     return max((finished - started).total_seconds(), float(record["training"]["seconds"]))
 
 
+def _is_result(record: Record) -> bool:
+    """Whether it has all that a reader relies on, each of its kind."""
+
+    def fits(values: Record, kinds: dict[str, Any]) -> bool:
+        return all(isinstance(values.get(name), kind) for name, kind in kinds.items())
+
+    if record.get("format") != FORMAT or not fits(record, _FIELDS):
+        return False
+    if not all(fits(record[part], kinds) for part, kinds in _WITHIN.items()):
+        return False
+    numbers = [*record["scores"].values(), *record["codes"].values()]
+    if not all(isinstance(value, _NUMBER) and math.isfinite(value) for value in numbers):
+        return False
+    try:
+        return seconds_of(record) >= 0
+    except (TypeError, ValueError):  # times that are none
+        return False
+
+
 class Results:
     """A folder of result files, ``EXPERIMENT/METHOD-BITS-SEED-KEY.json``."""
 
@@ -129,11 +146,11 @@ class Results:
     def find(self, run: Run, key: str) -> Record | None:
         """The run's result if it is there; also one of the same run in another experiment, which is then kept here."""
         record = self._read(self.path(run, key))
-        if record is not None and record.get("key") == key:
+        if record is not None and record["key"] == key:
             return record
         for other in sorted(self.folder.glob(f"*/*-{run.n_bits}-{run.seed}-{key}.json")):
             record = self._read(other)
-            if record is not None and record.get("key") == key:
+            if record is not None and record["key"] == key:
                 return self.write(run, key, record)
         return None
 
@@ -155,8 +172,7 @@ class Results:
         latest: dict[tuple[Any, ...], Record] = {}
         for path in sorted(self.folder.glob("*/[!.]*.json")):
             record = self._read(path)
-            if record is None or record.get("format") != FORMAT or not record.keys() >= _FIELDS:
-                logger.warning("%s is not a result file of this version; left out", path)
+            if record is None:
                 continue
             data = record["data"]
             of_data = (data["name"], json.dumps(data.get("limit")))
@@ -167,12 +183,15 @@ class Results:
 
     @staticmethod
     def _read(path: Path) -> Record | None:
-        """What the file holds; None if it is not there or not a result."""
+        """What the file holds; None if it is not there, or, with a warning, not a result."""
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            logger.warning("%s can't be read (%s)", path, error)
+            logger.warning("%s can't be read (%s); left out", path, error)
             return None
-        return record if isinstance(record, dict) else None
+        if isinstance(record, dict) and _is_result(record):
+            return record
+        logger.warning("%s is not a result file of this version; left out", path)
+        return None

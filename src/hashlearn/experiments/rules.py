@@ -4,17 +4,22 @@ They are rules on differences of means over the seeds (or splits) that both meth
 checked by hand from the numbers beside it:
 
 - *best*: above every rival at each length that the sentence names;
-- *beyond the spread*: by more than two standard errors of the difference;
+- *lower*: below every rival, beyond the spread;
+- *beyond the spread*: by more than two standard errors of the difference (of one run, they are not known: it counts);
 - *clearly*: beyond the spread, and by at least one point;
 - *level*: within so many points of the best rival;
-- *similar*: within a quarter of the best value;
-- *as large*: the difference is at least the published one less two points.
+- *similar*: within a quarter of the best value; *comparable*: that of the subject and its best rival;
+- *as large*: the difference is at least the published one less two points;
+- *grows*: the lead over the best rival is, on average, larger at the longer half of the lengths, and a lead at each;
+- *drops*: every method falls, but the named ones, which rise by two points at most;
+- *below some*: some rival is better; *peak*: the highest of all methods and lengths; *mostly*: more than half.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from hashlearn.experiments.summary import Cell, Outcomes, measure_label, signed_points
 
@@ -27,6 +32,7 @@ __all__ = [
     "below_some",
     "best",
     "both",
+    "comparable",
     "drops",
     "grows",
     "level",
@@ -37,7 +43,9 @@ __all__ = [
 ]
 
 ALL = (8, 16, 32, 64)
-_CLEAR, _SLACK, _QUARTER = 1.0, 2.0, 0.25
+_CLEAR, _SLACK, _LITTLE, _QUARTER = 1.0, 2.0, 2.0, 0.25
+# Standard errors below this are shown with a third digit, so that the mark "within the spread" can be checked by hand.
+_FINE = 0.05
 
 
 class MissingRunError(LookupError):
@@ -89,10 +97,11 @@ class View:
 
 def in_points(difference: Cell, digits: int = 2) -> str:
     """``+0.80 ± 0.05``, with the standard error; ``within the spread`` where two of them are more than the rest."""
-    words = signed_points(difference.mean, digits)
     if difference.error is None:
-        return f"{words}, one run"
-    return f"{words} ± {difference.error:.{digits}f}" + ("" if _beyond(difference) else ", within the spread")
+        return f"{signed_points(difference.mean, digits)}, one run"
+    digits = max(digits, 3) if difference.error < _FINE else digits
+    words = f"{signed_points(difference.mean, digits)} ± {difference.error:.{digits}f}"
+    return words + ("" if _beyond(difference) else ", within the spread")
 
 
 def _beyond(difference: Cell) -> bool:
@@ -105,7 +114,7 @@ Check = Callable[[View], tuple[bool, str]]
 
 def _compared(pairs: Iterable[tuple[bool, str]]) -> tuple[bool, str]:
     found = list(pairs)
-    return all(held for held, _ in found), "; ".join(words for _, words in found)
+    return all(held for held, _ in found), "; ".join(dict.fromkeys(words for _, words in found))
 
 
 def best(
@@ -149,17 +158,30 @@ def level(measures: Sequence[str], bits: Sequence[int], within: float) -> Check:
     return lambda view: _compared(one(view, n_bits, measure) for measure in measures for n_bits in bits)
 
 
-def similar(measures: Sequence[str], bits: Sequence[int], *, everyone: bool) -> Check:
-    """The subject's value, or everyone's, is within a quarter of the best at each of these lengths."""
+def similar(measures: Sequence[str], bits: Sequence[int]) -> Check:
+    """Everyone's value is within a quarter of the best at each of these lengths."""
 
     def one(view: View, n_bits: int, measure: str) -> tuple[bool, str]:
-        values = {method: view.mean(method, n_bits, measure) for method in view.everyone}
-        top = max(values, key=lambda method: values[method])
-        other = min(values, key=lambda method: values[method]) if everyone else view.subject
-        words = ", ".join(f"{view.outcomes.label(m)} {values[m]:.2f}" for m in dict.fromkeys((other, top)))
-        return values[other] >= (1 - _QUARTER) * values[top], f"{measure_label(measure)} at {n_bits} bits: {words}"
+        return _within_a_quarter(view, view.everyone, n_bits, measure)
 
     return lambda view: _compared(one(view, n_bits, measure) for measure in measures for n_bits in bits)
+
+
+def comparable(measures: Sequence[str], bits: Sequence[int]) -> Check:
+    """Of the subject and its best rival the lower is within a quarter of the higher at each of these lengths."""
+
+    def one(view: View, n_bits: int, measure: str) -> tuple[bool, str]:
+        rival = max(view.rivals, key=lambda method: view.mean(method, n_bits, measure))
+        return _within_a_quarter(view, (view.subject, rival), n_bits, measure)
+
+    return lambda view: _compared(one(view, n_bits, measure) for measure in measures for n_bits in bits)
+
+
+def _within_a_quarter(view: View, methods: Sequence[str], n_bits: int, measure: str) -> tuple[bool, str]:
+    values = {method: view.mean(method, n_bits, measure) for method in methods}
+    least, top = (pick(methods, key=lambda method: values[method]) for pick in (min, max))
+    words = ", ".join(f"{view.outcomes.label(m)} {values[m]:.2f}" for m in dict.fromkeys((least, top)))
+    return values[least] >= (1 - _QUARTER) * values[top], f"{measure_label(measure)} at {n_bits} bits: {words}"
 
 
 def as_large(published: dict[int, float]) -> Check:
@@ -168,39 +190,54 @@ def as_large(published: dict[int, float]) -> Check:
     def one(view: View, n_bits: int, wanted: float) -> tuple[bool, str]:
         (rival,) = view.rivals
         found = view.difference(rival, n_bits, "map")
-        words = f"{n_bits} bits {in_points(found)} (published {wanted:+.1f})"
-        return found.mean >= wanted - _SLACK, words
+        least = wanted - _SLACK
+        words = f"{n_bits} bits {in_points(found)} (published {wanted:+.1f}, enough {least:+.1f})"
+        return found.mean >= least, words
 
     return lambda view: _compared(one(view, n_bits, wanted) for n_bits, wanted in published.items())
 
 
 def grows(bits: Sequence[int] = ALL) -> Check:
-    """The lead over the best rival, in points of mAP, is larger at the longer half of the lengths."""
+    """The lead over the best rival, in points of mAP, is larger at the longer half of the lengths; and is one there."""
 
     def check(view: View) -> tuple[bool, str]:
-        leads = [view.difference(view.best_rival(n_bits, "map"), n_bits, "map").mean for n_bits in bits]
+        leads = [view.difference(view.best_rival(n_bits, "map"), n_bits, "map") for n_bits in bits]
         half = len(bits) // 2
-        short, long = sum(leads[:half]) / half, sum(leads[half:]) / (len(bits) - half)
-        words = ", ".join(f"{signed_points(lead)} at {n_bits}" for lead, n_bits in zip(leads, bits, strict=True))
-        return long > max(short, 0), f"lead over the best rival: {words} bits"
+        short, long = ([lead.mean for lead in part] for part in (leads[:half], leads[half:]))
+        words = "; ".join(f"{in_points(lead)} at {n_bits}" for lead, n_bits in zip(leads, bits, strict=True))
+        return fmean(long) > fmean(short) and min(long) > 0, f"lead over the best rival: {words} bits"
 
     return check
 
 
 def drops(measures: Sequence[str], before: int, after: int, *, but: dict[str, str] | None = None) -> Check:
-    """Every method's precision falls from one length to a longer one, but that of some named methods rises."""
+    """Every method's precision falls from one length to a longer one, but that of named methods, which rises a little.
+
+    ``but``: by measure, the method that rises.
+    """
     exceptions = but or {}
 
     def one(view: View, measure: str) -> tuple[bool, str]:
-        held, rising = True, []
-        for method in view.everyone:
-            change = view.mean(method, after, measure) - view.mean(method, before, measure)
-            if change >= 0:
-                rising.append(f"{view.outcomes.label(method)} ({signed_points(change)})")
-            held &= (change >= 0) == (exceptions.get(measure) == method)
-        return held, f"{measure_label(measure)} rises from {before} to {after} bits for {', '.join(rising) or 'none'}"
+        changes = {m: view.mean(m, after, measure) - view.mean(m, before, measure) for m in view.everyone}
+        exception = exceptions.get(measure)
+        held = all(change < 0 for method, change in changes.items() if method != exception)
+        held &= exception is None or 0 < changes[exception] <= _LITTLE
+        rising = [method for method, change in changes.items() if change >= 0]
+        falling = [method for method in changes if method not in rising]
+        parts = []
+        if rising:
+            parts.append("rises for " + ", ".join(_changed(view, method, changes) for method in rising))
+        if falling:
+            least = max(falling, key=lambda method: changes[method])
+            who = "the others" if rising else "all"
+            parts.append(f"falls for {who}, least for {_changed(view, least, changes)}")
+        return held, f"{measure_label(measure)} from {before} to {after} bits {', '.join(parts)}"
 
     return lambda view: _compared(one(view, measure) for measure in measures)
+
+
+def _changed(view: View, method: str, changes: dict[str, float]) -> str:
+    return f"{view.outcomes.label(method)} ({signed_points(changes[method])})"
 
 
 def below_some(measures: Sequence[str], n_bits: int) -> Check:
@@ -213,10 +250,10 @@ def below_some(measures: Sequence[str], n_bits: int) -> Check:
     return lambda view: _compared(one(view, measure) for measure in measures)
 
 
-def peak(measures: Sequence[str], n_bits: int, bits: Sequence[int] = ALL) -> Check:
-    """The highest value of all methods and lengths is the subject's at this length."""
+def peak(measures: Sequence[str], n_bits: int, bits: Sequence[int] = ALL, *, each: bool = True) -> Check:
+    """The highest value of all methods and lengths is the subject's at this length: by each measure, or of all."""
 
-    def one(view: View, measure: str) -> tuple[bool, str]:
+    def one(view: View, measure: str) -> tuple[float, bool, str]:
         found = {(m, length): view.mean(m, length, measure) for m in view.everyone for length in bits}
         method, length = max(found, key=lambda key: found[key])
         held = (method, length) == (view.subject, n_bits)
@@ -227,9 +264,14 @@ def peak(measures: Sequence[str], n_bits: int, bits: Sequence[int] = ALL) -> Che
         top, other = (
             f"{view.outcomes.label(m)} at {bits} bits {found[m, bits]:.2f}" for m, bits in ((method, length), beside)
         )
-        return held, f"highest {measure_label(measure)}: {top} ({other})"
+        return found[method, length], held, f"highest {measure_label(measure)}: {top} ({other})"
 
-    return lambda view: _compared(one(view, measure) for measure in measures)
+    def check(view: View) -> tuple[bool, str]:
+        found = [one(view, measure) for measure in measures]
+        counted = found if each else [max(found)]
+        return all(held for _, held, _ in counted), "; ".join(words for _, _, words in found)
+
+    return check
 
 
 def mostly(measures: Sequence[str], n_bits: int) -> Check:

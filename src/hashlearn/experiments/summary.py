@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
+from hashlearn.datasets import DATASETS
 from hashlearn.experiments.grid import Entry, Experiment, Run, experiment, is_drawn, names, quick, runs_of, setting_of
 from hashlearn.experiments.results import Record, parameters_of, setting_record
 
@@ -125,7 +126,7 @@ class Outcomes:
     @property
     def small(self) -> bool:
         """Whether these are of a small version of the experiment, which says nothing of the paper."""
-        return any(record["data"].get("limit") for record in self.records) or self.data not in self.experiment.data
+        return any(record["data"].get("limit") for record in self.records)
 
     @property
     def methods(self) -> list[str]:
@@ -148,7 +149,8 @@ class Outcomes:
 def outcomes_of(records: Iterable[Record]) -> list[Outcomes]:
     """The results by experiment, in the grid's order, and data set, small versions apart.
 
-    Without those of methods, parameters or settings that are not the grid's (any more): a mean over them says nothing.
+    Without those of data sets, methods, parameters or settings that are not the grid's (any more): a mean over them
+    says nothing.
     """
     groups: dict[tuple[str, str, bool], list[Record]] = {}
     for record in records:
@@ -156,13 +158,14 @@ def outcomes_of(records: Iterable[Record]) -> list[Outcomes]:
         groups.setdefault((record["experiment"], data["name"], bool(data.get("limit"))), []).append(record)
     found = []
     for name in names():
-        for (own, data, _), group in groups.items():
-            if own == name:
-                outcomes = Outcomes(experiment(name), data, tuple(group))
-                wanted = {entry.name: _identity(outcomes.plan, entry) for entry in outcomes.plan.entries}
-                fitting = tuple(record for record in group if _identity_of(record) == wanted.get(record["method"]))
-                if fitting:
-                    found.append(replace(outcomes, records=fitting))
+        for (own, data, small), group in groups.items():
+            if own != name or data not in (DATASETS if small else experiment(name).data):
+                continue
+            outcomes = Outcomes(experiment(name), data, tuple(group))
+            wanted = {entry.name: _identity(outcomes.plan, entry) for entry in outcomes.plan.entries}
+            fitting = tuple(record for record in group if _identity_of(record) == wanted.get(record["method"]))
+            if fitting:
+                found.append(replace(outcomes, records=fitting))
     return found
 
 

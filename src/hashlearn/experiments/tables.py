@@ -11,7 +11,7 @@ from hashlearn._printing import count
 from hashlearn.datasets import DATASETS
 from hashlearn.evaluation import Protocol
 from hashlearn.experiments.figures import ablates
-from hashlearn.experiments.grid import Run, names
+from hashlearn.experiments.grid import names
 from hashlearn.experiments.results import Record, seconds_of
 from hashlearn.experiments.summary import Cell, Outcomes, measure_label, signed_points
 from hashlearn.progress import duration
@@ -236,10 +236,10 @@ def protocol_words(outcomes: Outcomes) -> list[str]:
     data = record["data"]
     (n_train, n_features), (n_database, _), (n_queries, _) = data["train"], data["database"], data["queries"]
     chosen = outcomes.plan
-    described = DATASETS[outcomes.data].description if outcomes.data in DATASETS else outcomes.data
     sentences = [
-        f"Data: {outcomes.data} ({described}); {n_train:,} vectors of {n_features} dimensions to learn from, "
-        f"{n_database:,} to search in, {n_queries:,} queries.",
+        f"Data: {outcomes.data} ({DATASETS[outcomes.data].description}); "
+        f"{n_train:,} vectors of {n_features} dimensions to learn from, {n_database:,} to search in, "
+        f"{n_queries:,} queries.",
         f"Truth: {record['truth']}.",
     ]
     if "published_neighbours" in record:
@@ -251,7 +251,7 @@ def protocol_words(outcomes: Outcomes) -> list[str]:
     sentences.append(f"{replace(rules[record['method']], distance='hamming')}.")
     if others := [outcomes.label(name) for name in outcomes.methods if rules[name].distance == "spherical"]:
         sentences.append(f"{', '.join(others)}: mAP by spherical Hamming distance, precision by Hamming distance.")
-    splits = DATASETS[outcomes.data].takes_split if outcomes.data in DATASETS else False
+    splits = DATASETS[outcomes.data].takes_split
     times = f"{chosen.seeds} {'random splits' if splits else 'seeds'}" if chosen.seeds > 1 else "one seed"
     fewer = [outcomes.label(name) for name in chosen.fewer if name in outcomes.methods]
     sentences.append(
@@ -260,6 +260,12 @@ def protocol_words(outcomes: Outcomes) -> list[str]:
         + (f"; fewer, for their time: {', '.join(fewer)}" if fewer else "")
         + "."
     )
+    versions = _each(record["machine"]["hashlearn"] for record in outcomes.records)
+    if len(versions) > 1:
+        sentences.append(f"These are runs of several versions of hashlearn: {', '.join(versions)}.")
+    undrawn = [outcomes.label(name) for name in outcomes.experiment.undrawn if name in outcomes.methods]
+    if undrawn:
+        sentences.append(f"In the tables alone, not in the charts: {'; '.join(undrawn)}.")
     return sentences
 
 
@@ -294,13 +300,13 @@ def overview(outcomes: Sequence[Outcomes]) -> list[tuple[str, str]]:
     # The same run may serve two experiments: its time counts once.
     own: list[Record] = list({record["key"]: record for record in records}.values())
     machines = [record["machine"] for record in own]
-    planned, missing = (sum(len(runs) for runs in counted) for counted in _counted(outcomes))
+    planned, missing = sum(len(one.planned()) for one in outcomes), sum(len(one.missing()) for one in outcomes)
     absent = [name for name in names() if name not in {one.experiment.name for one in outcomes}]
     shared = f", of which {len(records) - len(own)} serve a second experiment" if len(own) < len(records) else ""
     training = sum(record["training"]["seconds"] for record in own)
     total = sum(map(seconds_of, own))
     return [
-        ("Runs", f"{len(records):,} of {len({one.experiment.name for one in outcomes})} experiments{shared}"),
+        ("Runs", f"{len(records):,} of {count(len({one.experiment.name for one in outcomes}), 'experiment')}{shared}"),
         ("Not there yet", f"{missing:,} of these experiments' {planned:,} runs" if missing else "none"),
         *([("Experiments without any result", ", ".join(absent))] if absent else []),
         ("Training", f"{duration(training)} in all"),
@@ -310,10 +316,6 @@ def overview(outcomes: Sequence[Outcomes]) -> list[tuple[str, str]]:
         ("Version", ", ".join(_each(f"hashlearn {m['hashlearn']}" for m in machines))),
         ("With", "; ".join(_each(_libraries(m) for m in machines))),
     ]
-
-
-def _counted(outcomes: Sequence[Outcomes]) -> tuple[list[list[Run]], list[list[Run]]]:
-    return [one.planned() for one in outcomes], [one.missing() for one in outcomes]
 
 
 def _libraries(machine: dict[str, Any]) -> str:
