@@ -19,7 +19,7 @@ from typing import Any
 from hashlearn.experiments.claims import GAINS
 from hashlearn.experiments.grid import experiment
 from hashlearn.experiments.results import Results
-from hashlearn.experiments.summary import Cell, Outcomes, outcomes_of
+from hashlearn.experiments.summary import Cell, Outcomes, outcomes_of, signed_points
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -319,7 +319,7 @@ def claims() -> str:
             lines.append([f"`{data}`", rival.upper(), "published", *said])
             for variant, own in product((v for v in labels if v.split("-")[0] == rival), ("sdh-dnn", "sdh-dnn-all")):
                 found = [outcomes.difference(own, variant, n, "map") for n in LENGTHS]
-                cells = ["" if cell is None else f"{cell.mean:+.1f}" for cell in found]
+                cells = ["" if cell is None else signed_points(cell.mean, 1) for cell in found]
                 lines.append([f"`{data}`", labels[variant], outcomes.label(own), *cells])
     return table(["data", "above", "", *(f"{n} bits" for n in LENGTHS)], lines)
 

@@ -104,15 +104,16 @@ def _lengths(texts: list[str] | None) -> list[int] | None:
 
 
 def _note_the_left_out(chosen: Iterable[Experiment], bits: list[int] | None, methods: list[str] | None) -> None:
-    """What was asked for and no chosen experiment has."""
-    chosen = list(chosen)
+    """What was asked for and no chosen experiment has; of methods, at these lengths."""
+    chosen, where = list(chosen), "" if bits is None else " at these lengths"
     for what, given, there in (
-        ("bits", bits, {n_bits for experiment in chosen for n_bits in experiment.bits}),
-        ("methods", methods, {name for experiment in chosen for name in experiment.methods}),
+        ("bits {}", bits, {n_bits for experiment in chosen for n_bits in experiment.bits}),
+        (f"methods {{}}{where}", methods, {name for experiment in chosen for name in experiment.methods}),
     ):
         left_out = [str(one) for one in given or () if one not in there]
         if left_out:
-            print(f"hashlearn: note: no chosen experiment has the {what} {', '.join(left_out)}", file=sys.stderr)
+            named = what.format(", ".join(left_out))
+            print(f"hashlearn: note: no chosen experiment has the {named}", file=sys.stderr)
 
 
 def _list(chosen: Iterable[Experiment], as_json: bool) -> None:

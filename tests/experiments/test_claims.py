@@ -106,7 +106,7 @@ def test_lower():
     assert held
     assert not by([20, 22, 24], [10, 12, 14])[0]
     assert not by([0, 20, 20], [15, 15, 15])[0]
-    assert words.startswith("correlation at 16 bits 12.000, ITQ 22.000 (−10.000 ± 0.000")
+    assert words.startswith("correlation at 16 bits 12.000, ITQ 22.000 (−10.00000 ± 0.00000)")
 
 
 def test_level_is_two_sided():
@@ -226,11 +226,15 @@ def test_numbers_that_stand_twice_are_told_once():
     assert words == "mAP at 8 bits 2.00, ITQ 1.00 (+1.00, one run)"
 
 
-def test_small_errors_have_a_third_digit():
-    """0.018 is more than two errors of 0.006; 0.02 is not more than two of 0.01."""
-    values = {"udh-dnn": {32: [1.0, 1.01, 1.02]}, "itq": {32: [0.99, 0.99, 0.996]}}
-    words = best(bits=(32,))(view(values, ("itq",)))[1]
-    assert words == "mAP at 32 bits 1.01, ITQ 0.99 (+0.018 ± 0.004)"
+def test_errors_have_two_digits_so_that_the_mark_can_be_checked():
+    def by(*mine):
+        values = {"udh-dnn": {32: list(mine)}, "itq": {32: [1.0, 1.0, 1.0]}}
+        return best(bits=(32,))(view(values, ("itq",)))[1]
+
+    # Both would be +0.02 ± 0.01 otherwise.
+    assert by(1.01, 1.02, 1.03) == "mAP at 32 bits 1.02, ITQ 1.00 (+0.0200 ± 0.0058)"
+    assert by(1.0, 1.02, 1.04) == "mAP at 32 bits 1.02, ITQ 1.00 (+0.020 ± 0.012, within the spread)"
+    assert by(2, 4, 6).endswith("(+3.00 ± 1.15)")
 
 
 def test_the_best_rival_is_that_of_the_seeds_in_common():
@@ -533,7 +537,7 @@ def test_every_claim_is_tested_once_all_is_run():
         *("The", "With", "The", "The", "Kernel-based", "What", "On"),
     ]
     assert all(finding.readings[0].name == "" for finding in untested)
-    assert {claim.experiment for claim in CLAIMS} == set(grid.names()) - {"check-siftsmall"}
+    assert {claim.experiment for claim in CLAIMS} == {*grid.names(), ""} - {"check-siftsmall"}
 
 
 def test_readings():
@@ -556,10 +560,28 @@ def test_readings():
 
 
 def test_variants_without_a_result_are_not_waited_for():
-    records = [r for r in whole("fig-cifar10", flat(udh_dnn={"map": 15})) if r["method"] != "kmh-8"]
+    values = flat(udh_dnn={"map": 15}, ba_from_itq={"map": 12})
+    records = [r for r in whole("fig-cifar10", values) if r["method"] != "kmh-8"]
     finding = next(f for f in claims_of(outcomes_of(records)) if "best mAP" in f.words)
     reading = finding.readings[2]
     assert (reading.name, reading.verdict) == ("UDH-DNN against SPH, by its own distance; BA, from ITQ too", "holds")
+
+
+def test_readings_that_come_to_the_same_are_told_once():
+    values = merged(flat(), at(64, "itq", **{"empty@3": 55, "empty@4": 55}))
+    findings = claims_of(outcomes_of(whole("fig-cifar10", values)))
+    finding = next(f for f in findings if "many queries" in f.words)
+    assert [reading.name for reading in finding.readings] == ["by default", "UDH-DNN, from ITQ"]
+
+
+def test_the_highest_precision_is_read_for_each_radius_too():
+    values = merged(at(32, "udh-dnn", p3=12, p4=10.5), at(64, "itq", p4=11))
+    findings = claims_of(outcomes_of(whole("fig-mnist", values)))
+    finding = next(f for f in findings if f.experiment == "fig-mnist" and "highest precision" in f.words)
+    assert [(reading.name, reading.verdict) for reading in finding.readings][:2] == [
+        ("by default", "holds"),
+        ("for each radius", "does not hold"),
+    ]
 
 
 @pytest.mark.parametrize("order", [("sift1m", "sift-photos"), ("sift-photos", "sift1m")])

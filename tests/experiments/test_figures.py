@@ -88,7 +88,7 @@ def test_without_a_result_of_a_method_that_is_drawn_there_is_no_chart():
     assert set(points(chart(outcomes, "map"))) == {("ITQ", 8)}
     assert chart(outcomes_with("fig-cifar10", {("dh", 8): [0.1]}), "map") is None
     without_the_whole = outcomes_with("ablation", {("itq", 16): [0.1]})
-    assert points(difference_chart(without_the_whole, "map")) == {}
+    assert difference_chart(without_the_whole, "map") is None
     assert chart(without_the_whole, "map") is None
 
 

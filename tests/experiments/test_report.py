@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -160,6 +161,24 @@ def test_a_small_version_does_not_stand_beside_the_published():
     small = quick(experiment("table-dh"))
     (outcomes,) = outcomes_of(record_of(run) for run in runs_of(small, "cifar10-dh"))
     assert "published" not in html_report([outcomes], [])
+
+
+def test_the_command_that_makes_small_versions_names_their_data(tmp_path):
+    def command(*pairs):
+        folder = tmp_path / "results"
+        for name, data in pairs:
+            for i, run in enumerate(runs_of(quick(experiment(name), data), data)):
+                path = folder / name / f"{i}.json"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(record_of(run)))
+        write_report(folder, tmp_path / "page.html", images=False)
+        shutil.rmtree(folder)
+        (line,) = re.findall("hashlearn reproduce.*", (tmp_path / "page.html").read_text())
+        return line.removeprefix("<pre><code>")
+
+    assert command(("fig-mnist", "mnist")) == "hashlearn reproduce --quick --out results"
+    assert command(("fig-mnist", "digits")) == "hashlearn reproduce --quick --data digits --out results"
+    assert command(("fig-mnist", "digits"), ("fig-cifar10", "cifar10")) == "hashlearn reproduce --quick --out results"
 
 
 def test_what_is_not_drawn_and_what_is_of_several_versions_is_said():

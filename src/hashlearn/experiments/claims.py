@@ -62,19 +62,20 @@ class Finding:
 
 @dataclass(frozen=True)
 class Way:
-    """Another way to read a claim: by other methods, or by another rule."""
+    """A way to read a claim: of other methods than the claim's own, or by another rule."""
 
     name: str
-    subject: str
-    rivals: tuple[str, ...]
-    check: Check | None = None  #: None: the claim's own
+    subject: str | None = None
+    rivals: tuple[str, ...] | None = None
+    check: Check | None = None
 
 
 @dataclass(frozen=True)
 class Claim:
     """A sentence of the paper (in our words), where it stands, and the rule that tests it.
 
-    ``check`` is None for what no experiment here can tell; ``reason`` then says why.
+    ``check`` is None for what no experiment here can tell; ``reason`` then says why, and ``experiment`` is empty if the
+    sentence is about none.
     """
 
     experiment: str
@@ -113,8 +114,10 @@ def _unsupervised(experiment: str, section: str, *, each_radius: bool = False) -
         Claim(
             experiment,
             section,
-            f"The highest precision of all{', for each radius,' if each_radius else ''} is UDH-DNN's, at 32 bits.",
+            f"The highest precision of all, {'for each radius' if each_radius else 'over both radii'}, is UDH-DNN's, "
+            "at 32 bits.",
             peak(_P, 32, each=each_radius),
+            also=() if each_radius else (Way("for each radius", check=peak(_P, 32)),),
         ),
     ]
 
@@ -125,7 +128,7 @@ def _ablation(words: str, rival: str, *also: Way) -> Claim:
     def better(measure: str) -> Check:
         return best((measure,), (16, 32), beyond=True)
 
-    precise = (Way(f"by {measure_label(measure)}", "udh-dnn", (rival,), better(measure)) for measure in _P)
+    precise = (Way(f"by {measure_label(measure)}", check=better(measure)) for measure in _P)
     return Claim("ablation", _METHOD, words, better("map"), rivals=(rival,), also=(*also, *precise))
 
 
@@ -284,39 +287,39 @@ CLAIMS: tuple[Claim, ...] = (
         rivals=("no-balance",),
     ),
     Claim(
-        "ablation",
+        "",
         _METHOD,
         "With a large enough λ₂ the outputs come close to codes, and the problem to that with binary outputs.",
         reason="No experiment raises λ₂.",
     ),
     Claim(
-        "ablation",
+        "",
         _METHOD,
         "The binary constraint is solved efficiently.",
         reason="The times are in the tables; the paper gives none, nor a bound, to hold them against.",
     ),
     Claim(
-        "ablation",
+        "",
         _INTRODUCTION,
         "The exhaustive search for the codes of BA takes long where codes are long.",
         reason="BA here does not search exhaustively: up to 16 bits bounds rule most codes out, beyond that bits are "
         "taken in groups. docs/methods/ba.md has its times.",
     ),
     Claim(
-        "ablation",
+        "",
         _INTRODUCTION,
         "Kernel-based hashing suffers from scalability.",
         reason="Of such methods KSH and SDH are here; no experiment varies the size of the data.",
     ),
     Claim(
-        "ablation",
+        "",
         _INTRODUCTION,
         "What SDH assumes, that good codes are good for linear classification, may not suit retrieval.",
         reason="No experiment isolates it.",
     ),
     Claim(
-        "ablation",
-        "Abstract and conclusion",
+        "",
+        "Abstract",
         "On three data sets the two methods are above the state of the art.",
         reason="It sums up the claims above, which are judged one by one; SIFT1M itself was not there.",
     ),
@@ -342,30 +345,40 @@ def _readings(claim: Claim, outcomes: Outcomes | None) -> tuple[Reading, ...]:
         return (Reading("", "not tested", claim.reason),)
     if outcomes is None:
         return (Reading("", "not tested", f"{claim.experiment} was not run at full size."),)
-    readings = [
-        _read(way.name, way.check or claim.check, View(outcomes, way.subject, way.rivals))
-        for way in _ways(claim, outcomes)
-    ]
+    own, rivals = outcomes.experiment.subject, _rivals(claim, outcomes)
+    found: dict[tuple[str, str, str], Reading] = {}
+    for way in _ways(claim, outcomes):
+        view = View(outcomes, way.subject or own, way.rivals or rivals)
+        reading = _read(way.name, way.check or claim.check, view)
+        # What comes to the same of the same method is told once.
+        found.setdefault((view.subject, reading.verdict, reading.numbers), reading)
+    readings = list(found.values())
     if outcomes.data == "sift-photos":
-        genuine = Reading("SIFT1M", "not tested", "SIFT1M itself was not there; a stand-in says nothing of it.")
+        genuine = Reading("SIFT1M", "not tested", "the data were not there; a stand-in says nothing of them.")
         return (genuine, *(Reading(f"sift-photos, {r.name}", r.verdict, r.numbers) for r in readings))
     return tuple(readings)
 
 
+def _rivals(claim: Claim, outcomes: Outcomes) -> tuple[str, ...]:
+    """Those that the sentence names, or all of the paper's comparison."""
+    chosen = outcomes.experiment
+    papers = (name for name in chosen.methods if name not in chosen.variants)
+    return claim.rivals or tuple(name for name in papers if name != chosen.subject)
+
+
 def _ways(claim: Claim, outcomes: Outcomes) -> list[Way]:
     """The readings of a claim, the first by default."""
-    chosen = outcomes.experiment
-    papers = tuple(name for name in chosen.methods if name not in chosen.variants)
-    rivals = claim.rivals or tuple(name for name in papers if name != chosen.subject)
-    ways = [Way("by default", chosen.subject, rivals), *claim.also]
-    if chosen.tuned is None:
+    tuned = outcomes.experiment.tuned
+    ways = [Way("by default"), *claim.also]
+    if tuned is None:
         return ways
-    ways.append(Way(outcomes.label(chosen.tuned), chosen.tuned, rivals))
+    ways.append(Way(outcomes.label(tuned), tuned))
+    rivals = _rivals(claim, outcomes)
     better = _variants_of(rivals, outcomes)
     if better:
         # Where all rivals are meant, their variants stand beside them; where one is, in its place.
         others, too = ((), "") if claim.rivals else (rivals, " too")
-        for subject in (chosen.subject, chosen.tuned):
+        for subject in (outcomes.experiment.subject, tuned):
             name = f"{outcomes.label(subject)} against {'; '.join(map(outcomes.label, better))}{too}"
             ways.append(Way(name, subject, (*others, *better)))
     return ways

@@ -93,11 +93,7 @@ def ablates(experiment: Experiment) -> bool:
 
 def chart(outcomes: Outcomes, measure: str) -> str | None:
     """The chart that suits the experiment; None if there is nothing to draw yet."""
-    if not ablates(outcomes.experiment):
-        return line_chart(outcomes, measure)
-    others = [name for name in outcomes.methods if name != outcomes.experiment.subject]
-    found = any(_differences(outcomes, name, measure) for name in others)
-    return difference_chart(outcomes, measure) if found else None
+    return (difference_chart if ablates(outcomes.experiment) else line_chart)(outcomes, measure)
 
 
 def line_chart(outcomes: Outcomes, measure: str) -> str | None:
@@ -132,8 +128,11 @@ def line_chart(outcomes: Outcomes, measure: str) -> str | None:
     return _svg(name, _description(series), [*parts, *legend], bottom + 50 + height)
 
 
-def difference_chart(outcomes: Outcomes, measure: str) -> str:
-    """How far each method is from the subject, in percentage points, seed by seed: a dot for each length."""
+def difference_chart(outcomes: Outcomes, measure: str) -> str | None:
+    """How far each method is from the subject, in percentage points, seed by seed: a dot for each length.
+
+    None if there is no method to hold against the subject.
+    """
     chosen, bits = outcomes.experiment, outcomes.bits
     whole = outcomes.label(chosen.subject)
     rows = [
@@ -141,11 +140,13 @@ def difference_chart(outcomes: Outcomes, measure: str) -> str:
         for name in outcomes.methods
         if name != chosen.subject and (cells := _differences(outcomes, name, measure))
     ]
+    if not rows:
+        return None
     ends = [end for row in rows for cell in row.cells.values() for end in _ends(cell)]
     ticks = _ticks(min([0.0, *ends]), max([0.0, *ends]), steps=3)
-    left = _GAP + _CHARACTER * max((len(row.label) for row in rows), default=0)
+    left = _GAP + _CHARACTER * max(len(row.label) for row in rows)
     height = max(20.0, 15.0 * len(bits) + 8)
-    bottom = _TOP + height * max(len(rows), 1)
+    bottom = _TOP + height * len(rows)
 
     def x(value: float) -> float:
         return left + 8 + (value - ticks[0]) / (ticks[-1] - ticks[0]) * (_WIDTH - _RIGHT - 8 - left)

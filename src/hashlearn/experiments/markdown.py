@@ -6,9 +6,17 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from urllib.parse import quote
 
-from hashlearn.experiments import grid
 from hashlearn.experiments.claims import Finding
-from hashlearn.experiments.page import CLAIMS_ARE_READ, SIGNS, by_experiment, counted, reading_words, section_name
+from hashlearn.experiments.page import (
+    CLAIMS_ARE_READ,
+    SIGNS,
+    WORDS_MEAN,
+    by_experiment,
+    counted,
+    reading_words,
+    section_name,
+    title_of,
+)
 from hashlearn.experiments.summary import Outcomes, measure_label
 from hashlearn.experiments.tables import (
     Table,
@@ -54,10 +62,10 @@ def _claims(claims: Sequence[Finding]) -> list[str]:
         return []
     blocks = ["## What the paper says, and what was found"]
     blocks.append(f"{len(claims)} claims: {counted(finding.verdict for finding in claims)}. {CLAIMS_ARE_READ}")
+    blocks.append("What words are taken to mean:")
+    blocks.append("\n".join(f"- {_safe(words)}: {_safe(rule)}" for words, rule in WORDS_MEAN.items()))
     for experiment, findings in by_experiment(claims).items():
-        blocks.append(
-            f"### {_safe(grid.experiment(experiment).title)}: {counted(finding.verdict for finding in findings)}"
-        )
+        blocks.append(f"### {_safe(title_of(experiment))}: {counted(finding.verdict for finding in findings)}")
         blocks.append("\n".join(line for finding in findings for line in _claim(finding)))
     return blocks
 

@@ -28,21 +28,41 @@ from hashlearn.experiments.tables import (
     warning_words,
 )
 
-__all__ = ["CLAIMS_ARE_READ", "SIGNS", "by_experiment", "counted", "html_report", "reading_words", "section_name"]
+__all__ = [
+    "CLAIMS_ARE_READ",
+    "SIGNS",
+    "WORDS_MEAN",
+    "by_experiment",
+    "counted",
+    "html_report",
+    "reading_words",
+    "section_name",
+    "title_of",
+]
 
 #: A verdict is a word; the sign is for the eye.
 SIGNS = {"holds": "✓", "does not hold": "✗", "not tested": "–"}
 #: For the reader of claims.
 CLAIMS_ARE_READ = (
     "A claim is judged by its first reading, by default: every method with its default settings, which are its "
-    "paper's where that gives them. Other readings, weaker or stricter, stand beside it. A difference is the mean over "
-    "the seeds or splits that both methods have, ± its standard error; within the spread is less than two of them, "
-    "which with three seeds is a weak test; of a single run the spread is not known, and not asked for. What words are "
-    "taken to mean: clearly, by a fair margin: by a point at least, and beyond the spread; similar: all within a "
-    "quarter of the best; comparable, without labels: within a quarter of the best rival; comparable, with labels, and "
-    "about the same: within two points; a gain of so many points: two less are enough; a little, slightly: by two "
-    "points at most."
+    "paper's where that gives them. Other readings, weaker or stricter, stand beside it, but for those that come to "
+    "the same numbers. A difference is the mean over the seeds or splits that both methods have, ± its standard error; "
+    "within the spread is less than two of them, which with three seeds is a weak test; of a single run the spread is "
+    "not known, and not asked for."
 )
+#: What the words of the claims are taken to mean.
+WORDS_MEAN = {
+    "best, above, highest, below": "by the means",
+    "clearly, by a fair margin": "by a point at least, and beyond the spread",
+    "need, better, less, more (of the parts of UDH-DNN)": "beyond the spread",
+    "clearer at high code lengths": "a lead at 32 and 64 bits, on average larger than at 8 and 16",
+    "similar": "all within a quarter of the best",
+    "comparable": "without labels: of the method and its best rival, the lower within a quarter of the higher; "
+    "with labels: within two points",
+    "about the same": "within two points",
+    "a little, slightly": "by two points at most",
+    "gains so many points": "two less are enough",
+}
 _PLURALS = {"holds": "hold", "does not hold": "do not hold", "not tested": "not tested"}
 
 _STYLE = """
@@ -153,6 +173,11 @@ def by_experiment(claims: Sequence[Finding]) -> dict[str, list[Finding]]:
     return groups
 
 
+def title_of(experiment: str) -> str:
+    """What stands above the claims that an experiment tests, or that none does."""
+    return grid.experiment(experiment).title if experiment else "What is said in general"
+
+
 def reading_words(reading: Reading) -> str:
     """Its name, if it has one, and its numbers."""
     return f"{reading.name}: {reading.numbers}" if reading.name else reading.numbers
@@ -177,10 +202,13 @@ def _small_words(outcomes: Sequence[Outcomes]) -> str:
 def _claims(claims: Sequence[Finding], sections: Sequence[tuple[str, Outcomes]]) -> str:
     if not claims:
         return "<p>No claim was tested.</p>"
-    parts = [f"<p>{len(claims)} claims: {counted(finding.verdict for finding in claims)}. {CLAIMS_ARE_READ}</p>"]
+    parts = [
+        f"<p>{len(claims)} claims: {counted(finding.verdict for finding in claims)}. {CLAIMS_ARE_READ}</p>",
+        _details("What words are taken to mean", _list([f"{words}: {rule}" for words, rule in WORDS_MEAN.items()])),
+    ]
     for experiment, findings in by_experiment(claims).items():
         tested = [(name, one.plan.title) for name, one in sections if one.experiment.name == experiment]
-        title = ", ".join(_link(name, words) for name, words in tested) or escape(grid.experiment(experiment).title)
+        title = ", ".join(_link(name, words) for name, words in tested) or escape(title_of(experiment))
         found = counted(finding.verdict for finding in findings)
         parts.append(f"<h3>{title}: {found}</h3>" + "".join(map(_claim, findings)))
     return "".join(parts)

@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ _FIELDS: dict[str, Any] = {
 _WITHIN: dict[str, dict[str, Any]] = {
     "data": {"name": str, **dict.fromkeys(("train", "database", "queries"), list)},
     "setting": {"truth": str, "protocol": dict},
-    "training": {"seconds": _NUMBER},
+    "training": {"seconds": _NUMBER, "cpu_seconds": _NUMBER, "warnings": list},
     "machine": {"processor": str, "cores": int, "hashlearn": str},
 }
 
@@ -118,8 +119,12 @@ def _is_result(record: Record) -> bool:
         return False
     if not all(fits(record[part], kinds) for part, kinds in _WITHIN.items()):
         return False
-    numbers = [*record["scores"].values(), *record["codes"].values()]
+    shapes = [record["data"][part] for part in ("train", "database", "queries")]
+    training = [record["training"][name] for name in ("seconds", "cpu_seconds")]
+    numbers = [*record["scores"].values(), *record["codes"].values(), *training, *chain(*shapes)]
     if not all(isinstance(value, _NUMBER) and math.isfinite(value) for value in numbers):
+        return False
+    if any(len(shape) != 2 for shape in shapes):
         return False
     try:
         return seconds_of(record) >= 0
@@ -149,7 +154,7 @@ class Results:
         if record is not None and record["key"] == key:
             return record
         for other in sorted(self.folder.glob(f"*/*-{run.n_bits}-{run.seed}-{key}.json")):
-            record = self._read(other)
+            record = self._read(other) if other != self.path(run, key) else None
             if record is not None and record["key"] == key:
                 return self.write(run, key, record)
         return None
@@ -189,9 +194,9 @@ class Results:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            logger.warning("%s can't be read (%s); left out", path, error)
+            logger.warning("%s can't be read (%s)", path, error)
             return None
         if isinstance(record, dict) and _is_result(record):
             return record
-        logger.warning("%s is not a result file of this version; left out", path)
+        logger.warning("%s is not a result file of this version", path)
         return None

@@ -1,22 +1,30 @@
 """Rules that a claim is tested by: one method against others, in the results of one experiment.
 
-They are rules on differences of means over the seeds (or splits) that both methods have, so that a verdict can be
-checked by hand from the numbers beside it:
+They are rules on means, so that a verdict can be checked by hand from the numbers beside it. On differences of means
+over the seeds (or splits) that both methods have:
 
-- *best*: above every rival at each length that the sentence names;
+- *best*: above every rival at each length that the sentence names, beyond the spread or clearly if that is asked for;
 - *lower*: below every rival, beyond the spread;
 - *beyond the spread*: by more than two standard errors of the difference (of one run, they are not known: it counts);
 - *clearly*: beyond the spread, and by at least one point;
 - *level*: within so many points of the best rival;
-- *similar*: within a quarter of the best value; *comparable*: that of the subject and its best rival;
 - *as large*: the difference is at least the published one less two points;
-- *grows*: the lead over the best rival is, on average, larger at the longer half of the lengths, and a lead at each;
-- *drops*: every method falls, but the named ones, which rise by two points at most;
-- *below some*: some rival is better; *peak*: the highest of all methods and lengths; *mostly*: more than half.
+- *grows*: on average, the lead over the best rival is larger at the longer half of the lengths, at each of which it is
+  one;
+- *below some*: some rival is better.
+
+On the means of each method over its own seeds:
+
+- *similar*: everyone is within a quarter of the best; *comparable*: of the subject and its best rival, the lower is
+  within a quarter of the higher;
+- *drops*: every method falls from one length to another, but the named ones, which rise by two points at most;
+- *peak*: the highest of all methods and lengths, by each measure or over all of them, is the subject's;
+- *mostly*: everyone's value is more than half.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -44,8 +52,7 @@ __all__ = [
 
 ALL = (8, 16, 32, 64)
 _CLEAR, _SLACK, _LITTLE, _QUARTER = 1.0, 2.0, 2.0, 0.25
-# Standard errors below this are shown with a third digit, so that the mark "within the spread" can be checked by hand.
-_FINE = 0.05
+_MOST_DIGITS = 5
 
 
 class MissingRunError(LookupError):
@@ -99,7 +106,8 @@ def in_points(difference: Cell, digits: int = 2) -> str:
     """``+0.80 ± 0.05``, with the standard error; ``within the spread`` where two of them are more than the rest."""
     if difference.error is None:
         return f"{signed_points(difference.mean, digits)}, one run"
-    digits = max(digits, 3) if difference.error < _FINE else digits
+    if difference.error > 0:  # two digits of it, so that "within the spread" can be checked by hand
+        digits = max(digits, min(1 - math.floor(math.log10(difference.error)), _MOST_DIGITS))
     words = f"{signed_points(difference.mean, digits)} ± {difference.error:.{digits}f}"
     return words + ("" if _beyond(difference) else ", within the spread")
 
