@@ -51,6 +51,25 @@ def test_the_limit_of_the_process_s_own_group_counts(tmp_path, monkeypatch):
     assert memory.free_memory() == 5000
 
 
+def test_the_limits_of_control_groups_version_1_count(tmp_path, monkeypatch):
+    """Many hosts still have them: a folder for each controller, and other names for the same numbers."""
+    (tmp_path / "own").write_text("5:cpu,cpuacct:/c\n4:hugetlb,memory:/a/b\n0::/\n")
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    monkeypatch.setattr(memory, "_OWN_CGROUP", tmp_path / "own")
+    root = tmp_path / "memory"
+    for group, limit in ((root, 2**63 - 4096), (root / "a", 6000), (root / "a" / "b", 8000)):
+        group.mkdir()
+        (group / "memory.usage_in_bytes").write_text("1000\n")
+        (group / "memory.limit_in_bytes").write_text(f"{limit}\n")
+    assert memory.free_memory() == 5000
+    (root / "a" / "memory.stat").write_text("inactive_file 1\ntotal_inactive_file 700\n")
+    assert memory.free_memory() == 5700
+    # In a container the name is the host's, and the folder is the container's own group.
+    (tmp_path / "own").write_text("4:memory:/docker/0123\n")
+    (root / "memory.limit_in_bytes").write_text("3000\n")
+    assert memory.free_memory() == 2000
+
+
 def test_an_unknown_system_tells_nothing(monkeypatch):
     monkeypatch.delattr(memory.os, "sysconf")
     assert memory.free_memory() == 0

@@ -10,7 +10,8 @@ import sys
 import time
 import tracemalloc
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -148,8 +149,11 @@ def test_hdf5_layouts(tmp_path: Path) -> None:
         file["flat"] = array[0]  # 1-D: not in the way of the only 2-D data set
         file["big"] = array.astype(">f4")
         del file["big"]
-    assert read_vectors(tmp_path / "a.h5").tolist() == array.tolist()
     assert read_vectors(tmp_path / "a.h5", key="deep/er/gzip").tolist() == array.tolist()
+    refused(tmp_path / "a.h5", "found 0", "'deep/', 'flat'")  # what is inside a group needs its key
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        file["top"] = array
+    assert read_vectors(tmp_path / "a.h5").tolist() == array.tolist()
     got = read_vectors(h5(tmp_path / "b.h5", x=array.astype(">f4")))
     assert got.dtype.isnative
     assert got.tolist() == array.tolist()
@@ -730,3 +734,428 @@ def test_masked_and_ragged_input_is_not_written(tmp_path):
     with pytest.raises(VectorFileError, match="rows of equal length"):
         write_vectors(tmp_path / "x.npy", [[1.0, 2.0], [3.0]])
     assert not list(tmp_path.iterdir())
+
+
+# --- files that once crashed, hung or took too much --------------------------------------------------------------
+
+READ = """
+import sys
+from hashlearn.errors import VectorFileError
+from hashlearn.vectors import read_vectors
+for key in sys.argv[2:]:
+    try:
+        print(read_vectors(sys.argv[1], key=key or None).shape)
+    except VectorFileError as error:
+        print("key must name one" in str(error))
+"""
+
+
+def read_apart(path: Path, *keys: str) -> list[str]:
+    """What reading ``path`` with each key (empty: none) gives in a process of its own, soon."""
+    run = [sys.executable, "-c", READ, path, *keys]
+    return subprocess.run(run, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
+
+
+def endless_group(path: Path, which: int) -> None:
+    """Give one of the file's groups an index of 13 levels, each 32 times the one below: 32^13 names."""
+    data, old = bytearray(path.read_bytes()), -1
+    for _ in range(which + 1):
+        old = data.index(b"TREE", old + 1)
+    first, child, last = struct.unpack_from("<QQQ", data, old + 24)
+    for level in range(13):
+        node = struct.pack("<4sBBHqq", b"TREE", 0, level, 32, -1, -1) + struct.pack("<QQ", first, child)
+        node += struct.pack("<QQ", last, child) * 31 + struct.pack("<Q", last)
+        child = len(data)
+        data += node
+    data[old : old + len(node)] = node
+    struct.pack_into("<Q", data, 40, len(data))
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("which", [0, 1])  # the top level, the group
+def test_hdf5_is_not_walked(tmp_path: Path, which: int) -> None:
+    path = h5(tmp_path / "a.h5", **{"only": SMALL, "more/x": SMALL[:1]})
+    endless_group(path, which)
+    assert read_apart(path, "", "only", "more/x", "z", "more/z") == ["(2, 3)", "(2, 3)", "(1, 3)", "True", "True"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in the file system here")
+def test_hdf5_links_to_other_files_are_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # to open it would wait for ever
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = SMALL
+        file["away"] = h5py.ExternalLink(str(tmp_path / "pipe"), "x")
+        file["soft"] = h5py.SoftLink("/away")
+        file["deep/soft"] = h5py.SoftLink("../away")
+        file["train"] = h5py.SoftLink("away/x")
+    assert read_apart(tmp_path / "a.h5", "", "x") == ["(2, 3)"] * 2
+    assert read_apart(tmp_path / "a.h5", "away", "soft", "deep/soft", "train", "away/x") == ["True"] * 5
+
+
+def test_hdf5_chunk_that_is_shorter_than_its_checksum(tmp_path: Path) -> None:
+    """libhdf5 crashes over it. In the old layout, a chunk's size has no checksum of its own."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("train", data=SMALL, chunks=(1, 3), fletcher32=True)
+    good = path.read_bytes()
+    for row in range(2):
+        place = good.index(struct.pack("<IIQQQ", 28, 0, row, 0, 0))  # size, filters left out, where it begins
+        for size in range(4):
+            put(path, good[:place] + struct.pack("<I", size) + good[place + 4 :])
+            assert read_apart(path, "") == ["False"]
+            refused(path, "data set 'train'", "a chunk must hold its checksum")
+
+
+def test_hdf5_damage_that_fletcher32_does_not_see(tmp_path: Path) -> None:
+    path = tmp_path / "a.hdf5"
+
+    def damage() -> None:
+        with h5py.File(path) as file:
+            start = file["train"].id.get_chunk_info(0).byte_offset
+        data = bytearray(path.read_bytes())
+        assert data[start : start + 6] == bytes([7, 0, 0, 0, 9, 0])
+        data[start + 2 : start + 4] = b"\xff\xff"
+        path.write_bytes(data)
+
+    vectors = np.array([[7, 0, 9]], np.uint16)
+    write_vectors(path, vectors)
+    damage()
+    refused(path, "data set 'train'", "do not have the checksum", "attribute crc32")
+    write_vectors(path, vectors)
+    with h5py.File(path, "a") as file:
+        del file["train"].attrs["crc32"]
+    damage()
+    assert read_vectors(path).tolist() == [[7, 0xFFFF, 9]]  # so it was before there was the attribute
+
+
+def test_hdf5_checksum_is_of_the_values_as_stored(tmp_path: Path) -> None:
+    path, vectors = tmp_path / "a.h5", np.random.default_rng(0).standard_normal((700, 1000)).astype(">f4")
+    for order in (vectors, np.asfortranarray(vectors), np.repeat(vectors, 2, axis=1)[:, ::2]):
+        write_vectors(path, order)  # of several chunks
+        with h5py.File(path) as file:
+            assert file["train"].attrs["crc32"] == zlib.crc32(file["train"][...].tobytes())
+        assert np.array_equal(read_vectors(path), vectors)
+    with h5py.File(h5(path, train=vectors), "a") as file:
+        assert file["train"].dtype == np.dtype(">f4")
+        file["train"].attrs["crc32"] = zlib.crc32(vectors.tobytes())
+    assert np.array_equal(read_vectors(path), vectors)
+
+
+@pytest.mark.parametrize("wrong", ["text", b"text", 1.5, [1, 2], [1], True, h5py.Empty("u4"), np.zeros(2, "i4,i4")])
+def test_hdf5_checksum_of_a_wrong_type(tmp_path: Path, wrong: Any) -> None:
+    path = tmp_path / "a.h5"
+    write_vectors(path, SMALL)
+    with h5py.File(path, "a") as file:
+        file["train"].attrs["crc32"] = wrong
+    refused(path, "data set 'train'", "attribute crc32 must be one integer")
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2**40])
+def test_hdf5_checksum_that_is_another(tmp_path: Path, wrong: int) -> None:
+    path = h5(tmp_path / "a.h5", train=SMALL)
+    with h5py.File(path, "a") as file:
+        file["train"].attrs["crc32"] = wrong
+    refused(path, "do not have the checksum")
+
+
+def test_hdf5_checksum_takes_no_copy(tmp_path: Path) -> None:
+    vectors = np.ones((4 * MB // 128, 128), np.float32)  # 16 MB
+    for array in (vectors, vectors.reshape(1, -1)):
+        tracemalloc.start()
+        try:
+            write_vectors(tmp_path / "a.h5", array)
+            written = tracemalloc.get_traced_memory()[1]
+            tracemalloc.reset_peak()
+            read_vectors(tmp_path / "a.h5", check_finite=False)
+            read = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert written < 6 * MB  # a map of what is finite
+        assert read < 17 * MB
+
+
+@pytest.mark.parametrize("libver", [None, "v108", "latest", ("v110", "v110")])
+def test_hdf5_of_every_layout(tmp_path: Path, libver: Any) -> None:
+    """What h5py writes is read as h5py reads it, from each kind of index and through each filter."""
+    path, array = tmp_path / "a.h5", np.arange(1200).reshape(60, 20)
+    packings: list[dict[str, Any]] = [
+        {},
+        {"shuffle": True},
+        {"fletcher32": True},
+        {"compression": "gzip", "shuffle": True, "fletcher32": True},
+        {"compression": "lzf"},
+    ]
+    for largest in ((60, 20), (None, 20), (60, None), (None, None), (500, 90), (None, 90)):
+        for chunk in ((60, 20), (7, 3), (1, 1)):
+            for code, packing in zip(("<f4", ">i8", "<u2", ">f8", "<i4"), packings, strict=True):
+                if chunk == (1, 1) and packing not in (packings[0], packings[3]):
+                    continue  # many chunks, so that an index has pages: two kinds are enough
+                with h5py.File(path, "w", libver=libver) as file:
+                    options = {"chunks": chunk, "maxshape": largest, **packing}
+                    file.create_dataset("train", (30, 20), code, **options)[...] = array[:30]
+                    if largest[0] != 60:
+                        file["train"].resize(60, 0)
+                        file["train"][30:] = array[30:]
+                got = read_vectors(path)
+                assert got.dtype == np.dtype(code).newbyteorder("=")
+                assert got.tolist() == array[: len(got)].tolist(), (largest, chunk, packing)
+                assert len(got) == (30 if largest[0] == 60 else 60)
+
+
+@pytest.mark.parametrize("libver", [None, "latest"])
+def test_hdf5_among_many_names(tmp_path: Path, libver: Any) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver=libver, userblock_size=512) as file:
+        for i in range(1500):
+            file.create_group(f"group number {i}")
+        file["group number 700/x"] = SMALL
+        file["group number 700/soft"] = h5py.SoftLink("x")
+        file["circle"] = h5py.SoftLink("/circle")
+        file.attrs["note"] = "x" * 5000
+    assert read_vectors(path, key="group number 700/x").tolist() == SMALL.tolist()
+    assert read_vectors(path, key="/group number 700/soft/").tolist() == SMALL.tolist()
+    assert len(refused(path, "'group number", key="circle")) < 1000
+    assert len(refused(path, "found 0", "'group number")) < 1000
+    refused(path, "key must name one", key="group number 700")
+
+
+FAILING_DISK = """
+import errno, gc, io, sys
+import numpy as np
+from hashlearn.vectors import _hdf5, write_vectors
+
+class Disk(io.FileIO):
+    calls, fails = 0, None
+    def count(self):
+        Disk.calls += 1
+        if Disk.fails is not None and Disk.calls > Disk.fails:
+            raise OSError(errno.ENOSPC, "no room", "disk")
+    def write(self, data):
+        self.count()
+        return super().write(data[: max(1, len(data) // 2)])  # in parts, as a disk may
+    def truncate(self, size=None):
+        self.count()
+        return super().truncate(size)
+    def flush(self):
+        if not self.closed:
+            self.count()
+
+_hdf5.open = lambda path, mode, buffering: Disk(path, mode)
+vectors = np.arange(3 * 2**18, dtype=np.float32).reshape(-1, 128)  # three chunks
+write_vectors(sys.argv[1], vectors)
+n_calls, caught = Disk.calls, 0
+for Disk.fails in range(n_calls - 1):
+    Disk.calls = 0
+    try:
+        write_vectors(sys.argv[1], vectors)
+    except OSError as error:
+        assert (error.errno, error.strerror) == (errno.ENOSPC, "no room"), error
+        caught += 1
+    gc.collect()
+print(n_calls, caught)
+"""
+
+
+def test_hdf5_on_a_disk_that_fails_at_any_call(tmp_path: Path) -> None:
+    """HDF5 can't close a file that fails, and crashes later; so it must not see the failure."""
+    path = tmp_path / "a.hdf5"
+    run = [sys.executable, "-c", FAILING_DISK, path]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    n_calls, caught = map(int, done.stdout.split())
+    assert caught == n_calls - 1 > 20
+    assert list(tmp_path.iterdir()) == [path]
+    assert read_vectors(path).shape == (6144, 128)  # as it was
+
+
+FULL_DISK = """
+import errno, gc, sys
+import numpy as np
+from hashlearn.vectors import write_vectors
+try:
+    write_vectors(sys.argv[1], np.random.default_rng(0).standard_normal((20_000, 64)).astype(np.float32))
+except OSError as error:
+    gc.collect()
+    print(error.errno == errno.ENOSPC)
+"""
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)]
+    if sys.platform != "linux" or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system can't be mounted here")
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.mark.parametrize("ending", [".hdf5", ".npy", ".npz", ".fvecs", ".fbin", ".parquet"])
+def test_a_full_disk(full_disk: Path, ending: str) -> None:
+    path = put(full_disk / f"a{ending}", b"as it was")
+    run = [sys.executable, "-c", FULL_DISK, path]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    assert path.read_bytes() == b"as it was"
+    assert list(full_disk.iterdir()) == [path]
+
+
+NPY_HEADERS = {
+    "key twice": "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), 'shape': (2, 1)}",
+    "key in a string": "{'descr': '<f4', 'fortran_order': False, 'x': \"'shape': (1, 2)\"}",
+    "key within a key": "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), 'more': {'descr': '<i4'}}",
+    "key too many": "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), 'more': True}",
+    "key too few": "{'descr': '<f4', 'shape': (1, 2)}",
+    "text before": "x{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2)}",
+    "text after": "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2)}x",
+    "two": "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2)}" * 2,
+    "comment": "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2)}  # {",
+    "no braces": "'descr': '<f4', 'fortran_order': False, 'shape': (1, 2)",
+    "not closed": "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2)",
+    "two commas": "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2),,}",
+    "no comma": "{'descr': '<f4' 'fortran_order': False, 'shape': (1, 2)}",
+    "kinds exchanged": "{'descr': True, 'fortran_order': '<f4', 'shape': (1, 2)}",
+    "escape": "{'descr': '\\x3cf4', 'fortran_order': False, 'shape': (1, 2)}",
+}
+
+
+@pytest.mark.parametrize("case", NPY_HEADERS)
+def test_npy_headers_are_read_strictly(tmp_path: Path, case: str) -> None:
+    header = NPY_HEADERS[case].encode()
+    data = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(8)
+    refused(put(tmp_path / "a.npy", data), "byte 10", "the header must give")
+    with pytest.raises(VectorFileError, match="the header must give"):
+        read_labels(tmp_path / "a.npy")
+
+
+def test_npy_headers_with_padding(tmp_path: Path) -> None:
+    header = b"{\t'shape' :\n( 1 ,\t2 ) , \"descr\": '<f4','fortran_order':True , }  \n \n"
+    data = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + struct.pack("<ff", 1, 2)
+    assert read_vectors(put(tmp_path / "a.npy", data)).tolist() == [[1, 2]]
+
+
+def test_npz_with_two_members_of_one_name(tmp_path: Path) -> None:
+    path, member = tmp_path / "a.npz", io.BytesIO()
+    np.save(member, SMALL)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("x.npy", "y.npy"):
+            archive.writestr(name, member.getvalue())
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("x.npy", member.getvalue())
+    for key in (None, "x", "y"):
+        refused(path, "'x.npy' twice", key=key)
+
+
+@pytest.mark.parametrize("ending", [".npz", ".h5", ".parquet"])
+def test_a_container_s_memory_counts(tmp_path: Path, ending: str, monkeypatch: Any) -> None:
+    path = tmp_path / f"a{ending}"
+    write_vectors(path, SMALL)
+    monkeypatch.setattr("hashlearn.vectors._rules.free_memory", lambda: 47)
+    refused(path, "must fit in memory, 47 bytes", "48 bytes")
+    monkeypatch.setattr("hashlearn.vectors._rules.free_memory", lambda: 0)  # not known
+    assert read_vectors(path).tolist() == SMALL.tolist()
+
+
+def test_labels_take_memory_in_proportion_to_the_file(tmp_path: Path, monkeypatch: Any) -> None:
+    path = put(tmp_path / "y.txt", b"ab\n" * 1000 + b"x" * 300_000 + b"\n")
+    tracemalloc.start()
+    try:
+        labels = read_labels(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * MB  # an array of fixed width would take 1.2 GB
+    assert labels.tolist() == ["ab"] * 1000 + ["x" * 300_000]
+    np.save(tmp_path / "y.npy", np.arange(1000))
+    monkeypatch.setattr("hashlearn.vectors._rules.free_memory", lambda: 2000)
+    for name in ("y.txt", "y.npy"):
+        with pytest.raises(VectorFileError, match="must fit in memory, 2000 bytes"):
+            read_labels(tmp_path / name)
+
+
+@pytest.mark.parametrize("code", ["?", "<f2", ">f8", "|i1", ">u4", "<U3", ">U3", "|S3"])
+def test_labels_of_every_kind(tmp_path: Path, code: str) -> None:
+    labels = np.array([1, 0, 1], code)
+    np.save(tmp_path / "y.npy", labels)
+    got = read_labels(tmp_path / "y.npy")
+    assert got.dtype.isnative
+    assert got.tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("descr", "shape", "values", "words"),
+    [
+        ("'<U1'", "(1,)", b"\xff\xff\xff\xff", "no str32 value"),
+        ("'|b1'", "(1,)", b"\x02", "no bool value"),
+        ("'<i4'", "(2,)", bytes(9), "8 bytes from byte .* found 9 bytes"),
+        ("'<i4'", f"({2**62},)", bytes(8), "found 8 bytes"),
+        ("'|S999999999'", "(1,)", bytes(8), "found 8 bytes"),
+        ("'<U0'", "(1,)", b"", "numbers or text"),
+        ("[('a', '<i4')]", "(1,)", bytes(4), "a structured type"),
+    ],
+)
+def test_label_headers_that_do_not_fit(tmp_path: Path, descr: str, shape: str, values: bytes, words: str) -> None:
+    path = put(tmp_path / "y.npy", npy_bytes(descr, shape, values))
+    with pytest.raises(VectorFileError, match=words) as caught:
+        read_labels(path)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_parquet_bombs(tmp_path: Path, monkeypatch: Any) -> None:
+    path, n = tmp_path / "a.parquet", 36 * MB
+    rows = pa.ListArray.from_arrays(pa.array([0, n], pa.int32()), pa.array(np.zeros(n)))
+    parquet(path, a=rows)
+    del rows
+    assert path.stat().st_size < 1000
+    start = time.perf_counter()
+    refused(path, "bytes hold at most", f"found a claim of {8 * n}")
+    assert time.perf_counter() - start < 1  # nothing was decoded
+    parquet(path, a=np.zeros((1000, 128)).tolist())  # as many zeros as a table may well have
+    assert read_vectors(path).shape == (1000, 128)
+    monkeypatch.setattr("hashlearn.vectors._rules.free_memory", lambda: 1_000_000)
+    refused(path, "must fit in memory, 1000000 bytes", "1024000 bytes")
+
+
+def varint(value: int) -> bytes:
+    value *= 2  # zigzag
+    return bytes([value & 127 | 128, value >> 7]) if value > 127 else bytes([value])
+
+
+def test_parquet_pages_that_claim_other_values_than_the_footer(tmp_path: Path) -> None:
+    """Decoded with the footer's count, such pages would give a part of the values, or memory for too many."""
+    path, n = tmp_path / "a.parquet", 500
+    pq.write_table(pa.table({"a": np.ones((n // 5, 5)).tolist()}), path, compression="none", use_dictionary=False)
+    good, old = path.read_bytes(), b"\x15" + varint(n)  # field 1 of the page's header, an int32
+    start = len(good) - 8 - struct.unpack("<I", good[-8:-4])[0]
+    page, footer = good.index(old), good.index(b"\x16" + varint(n), start)  # an int64 in the footer
+    for count in (n + 100, n - 100, 2 * n):
+        for place in (page, footer):
+            data = good[: place + 1] + varint(count) + good[place + 3 :]
+            refused(put(path, data), "column 'a'", "promise")
+    assert read_vectors(put(path, good)).shape == (100, 5)
+
+
+def test_parquet_checksum_that_is_disguised(tmp_path: Path) -> None:
+    """A checksum whose field is of another kind is passed over by pyarrow, and so was damage to the values."""
+    path = tmp_path / "a.parquet"
+    vectors = np.random.default_rng(0).standard_normal((10, 3))
+    write_vectors(path, vectors)
+    data = bytearray(path.read_bytes())
+    value = data.index(vectors[5].tobytes())
+    places = [i for i in range(4, 20) if data[i] == 0x15]  # the int32 fields that a page's header starts with
+    assert len(places) >= 4
+    data[value] ^= 1
+    for place in places:
+        for kind in (0x14, 0x16):
+            disguised = data[:place] + bytes([kind]) + data[place + 1 :]
+            refused(put(path, disguised))
+
+
+def test_parquet_takes_little_more_than_the_values(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    flat = pa.array(np.random.default_rng(0).standard_normal(8 * MB).astype(np.float32))
+    parquet(path, a=pa.FixedSizeListArray.from_arrays(flat, 128))  # one row group of 32 MB
+    del flat
+    code = "import sys, pyarrow as pa; from hashlearn.vectors import read_vectors; read_vectors(sys.argv[1]); "
+    code += "print(pa.default_memory_pool().max_memory())"
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 12 * MB  # beside the values

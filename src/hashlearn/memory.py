@@ -11,6 +11,11 @@ __all__ = ["forget_peak", "free_memory", "peak_memory"]
 
 _CGROUP = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
+# What a group may take, what it has taken, and the count of its cached file pages: version 2, version 1.
+_CGROUP_FILES = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 
 
 def free_memory() -> int:
@@ -50,10 +55,11 @@ def _rests() -> Iterator[int]:
     if "MemAvailable" in kilobytes:
         yield 1024 * kilobytes["MemAvailable"]
     for group in _groups():
-        limit, used = _number(group / "memory.max"), _number(group / "memory.current")
-        if limit is not None and used is not None:
-            # Pages of files that were read, such as a memory map's, are given back when there is need.
-            yield limit - used + _counts(group / "memory.stat").get("inactive_file", 0)
+        for limit_file, used_file, cache in _CGROUP_FILES:
+            limit, used = _number(group / limit_file), _number(group / used_file)
+            if limit is not None and used is not None:
+                # Pages of files that were read, such as a memory map's, are given back when there is need.
+                yield limit - used + _counts(group / "memory.stat").get(cache, 0)
     if sys.platform != "win32":
         import resource
 
@@ -64,14 +70,26 @@ def _rests() -> Iterator[int]:
 
 
 def _groups() -> list[Path]:
-    """The control group (version 2) of this process and those that it lies in."""
+    """The control groups of this process and those that they lie in: version 2's, and version 1's for memory."""
     try:
         lines = _OWN_CGROUP.read_text().splitlines()
     except OSError:
         lines = []
-    own = next((line.removeprefix("0::").lstrip("/") for line in lines if line.startswith("0::")), "")
-    group = _CGROUP / own
-    return [group, *(parent for parent in group.parents if parent.is_relative_to(_CGROUP))]
+    own, own_v1 = "", ""
+    for line in lines:  # "0::/group" in version 2, "4:memory:/group" in version 1
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        if line.startswith("0::"):
+            own = group
+        elif "memory" in controllers.split(","):
+            own_v1 = group
+    return [*_with_parents(_CGROUP, own), *_with_parents(_CGROUP / "memory", own_v1)]
+
+
+def _with_parents(root: Path, group: str) -> list[Path]:
+    """Inside a container a group's name may be the host's: only ``root`` is there then."""
+    inner = root / group.lstrip("/")
+    return [inner, *(parent for parent in inner.parents if parent.is_relative_to(root))]
 
 
 def _fields(path: Path) -> dict[str, int]:

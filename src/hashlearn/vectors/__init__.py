@@ -16,11 +16,14 @@ ending              values                          layout                      
 .parquet            any number                      a list column; ``key``: its name         into memory
 ==================  ==============================  =======================================  =============
 
-"Any number" is float16/32/64 or (u)int8/16/32/64. The raw formats are little-endian.
+"Any number" is float16/32/64 or (u)int8/16/32/64. The raw formats are little-endian. HDF5 and Parquet need the
+extra ``formats``, for reading and for writing.
 
 A file that breaks a rule is refused with a one-line :class:`~hashlearn.errors.VectorFileError`. Sizes that a
-header claims are compared with what the file (or the machine's memory) holds before anything is allocated,
-and nothing is ever unpickled or evaluated.
+header claims are compared with what the file holds and what memory is free before anything is allocated, and
+nothing is ever unpickled or evaluated. A Parquet file may stand for at most 1032 times its size, as deflate
+can't shrink more either, or for 256 MB. What is written as .npz, HDF5 or Parquet has checksums (in HDF5 also the
+attribute ``crc32`` of the data set, over its values in C order), which are compared when it is read.
 """
 
 from __future__ import annotations
@@ -35,8 +38,10 @@ import numpy as np
 
 from hashlearn.errors import MissingExtraError
 from hashlearn.storage import atomic_path
+from hashlearn.vectors._hdf5 import read_hdf5, write_hdf5
 from hashlearn.vectors._labels import read_labels
 from hashlearn.vectors._numpy import read_npy, read_npz, write_npy, write_npz
+from hashlearn.vectors._parquet import read_parquet, write_parquet
 from hashlearn.vectors._raw import read_bin, read_texmex, write_bin, write_texmex
 from hashlearn.vectors._rules import (
     Array,
@@ -49,7 +54,6 @@ from hashlearn.vectors._rules import (
     check_values,
     refusing,
 )
-from hashlearn.vectors._tables import read_hdf5, read_parquet, write_hdf5, write_parquet
 
 __all__ = ["FORMATS", "VectorFormat", "format_of", "read_labels", "read_vectors", "write_vectors"]
 
@@ -57,10 +61,13 @@ __all__ = ["FORMATS", "VectorFormat", "format_of", "read_labels", "read_vectors"
 def read_vectors(path: str | os.PathLike[str], *, key: str | None = None, check_finite: bool = True) -> Array:
     """The vectors in ``path``: (n_rows, n_columns), in the file's type and the machine's byte order.
 
-    ``key`` names the array, data set or column in a file that can hold several; None takes the only one
-    (HDF5: ``train`` if there is one). Memory-mapped formats (see the module's table) give a read-only view of
-    the file without a copy, unless a .npy file is in foreign byte order. ``check_finite=False`` skips the one
-    pass over the values that looks for NaN and infinity.
+    ``key`` names the array, data set or column in a file that can hold several; None takes the only one. In HDF5
+    that is ``train`` if there is one, else the only 2-D data set at the file's top level; a data set inside a
+    group needs its key, such as ``group/name``.
+
+    Memory-mapped formats (see the module's table) give a read-only view of the file without a copy, unless a .npy
+    file is in foreign byte order. ``check_finite=False`` skips the one pass over the values that looks for NaN and
+    infinity.
     """
     path = Path(path)
     form = format_of(path, key)

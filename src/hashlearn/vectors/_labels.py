@@ -3,39 +3,70 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
 
-from hashlearn.vectors._rules import Array, bad, check_regular, refusing
+from hashlearn.vectors._numpy import read_npy_header
+from hashlearn.vectors._rules import Array, bad, check_memory, check_regular, refusing
+
+_LABEL_CODE = re.compile(r"[<>|=]?(b1|f[248]|[iu][1248]|[US][1-9][0-9]{0,8})")
+_DECODED = 4  # Python keeps a text with one rare character in 4 bytes a character
 
 
 def read_labels(path: str | os.PathLike[str]) -> Array:
-    """The labels in ``path`` (n,): a 1-D .npy of numbers or text, or a text file (UTF-8) with one label a line."""
+    """The labels in ``path`` (n,): a 1-D .npy of numbers or text, or a text file (UTF-8) with one label a line.
+
+    Labels from a text file are Python strings (dtype object), so that one long line does not widen them all.
+    """
     path = Path(path)
     check_regular(path)
-    if path.suffix.lower() == ".npy":
-        labels = _read_npy_labels(path)
-    else:
-        with refusing(path, "is not a text file in UTF-8", OSError):
-            text = path.read_text(encoding="utf-8-sig")
-        lines = [line.strip() for line in text.removesuffix("\n").split("\n")]
-        labels = np.array(lines)
+    labels = _read_npy_labels(path) if path.suffix.lower() == ".npy" else _read_text_labels(path)
     if not len(labels):
         raise bad(path, "there must be at least one label; found none")
-    missing = ~np.isfinite(labels) if labels.dtype.kind == "f" else labels == labels.dtype.type()
-    if labels.dtype.kind in "fUS" and missing.any():
+    if labels.dtype.kind in "biu":
+        return labels
+    empty = b"" if labels.dtype.kind == "S" else ""
+    missing = ~np.isfinite(labels) if labels.dtype.kind == "f" else labels == empty
+    if missing.any():
         raise bad(path, f"row {int(np.argmax(missing))}: every vector needs a label; found none")
     return labels
 
 
+def _read_text_labels(path: Path) -> Array:
+    size = path.stat().st_size
+    check_memory(path, _DECODED * size, f"a text of {size} bytes, {_DECODED * size} when decoded")
+    labels: list[str] = []
+    known: dict[str, str] = {}  # equal labels are one object
+    with (
+        refusing(path, "is not a text file in UTF-8", OSError),
+        open(path, encoding="utf-8-sig") as file,
+    ):
+        for line in file:
+            label = line.strip()
+            labels.append(known.setdefault(label, label))
+        return np.array(labels, dtype=object)
+
+
 def _read_npy_labels(path: Path) -> Array:
-    with refusing(path, "is not a whole .npy file of labels", OSError):
-        with open(path, "rb") as file:
-            if file.read(6) != b"\x93NUMPY":
-                raise bad(path, "byte 0: a .npy file starts with \\x93NUMPY")
-        # Mapped, so that a header can't promise more than the file holds.
-        labels: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    if labels.ndim != 1 or labels.dtype.kind not in "biufUS":
-        raise bad(path, f"labels must be 1-D, numbers or text; found {labels.dtype} of shape {labels.shape}")
-    return np.array(labels)
+    with open(path, "rb") as file:
+        header, size = read_npy_header(path, file), os.fstat(file.fileno()).st_size
+        if not _LABEL_CODE.fullmatch(header.code):
+            found = repr(header.code[:80])
+            raise bad(path, f"is not a whole .npy file of labels: numbers or text are needed; found {found}")
+        if len(header.shape) != 1:
+            raise bad(path, f"labels must be 1-D; found shape {header.shape}")
+        with refusing(path, "is not a whole .npy file of labels", OSError):
+            dtype, (n_labels,) = np.dtype(header.code), header.shape
+            if n_labels * dtype.itemsize != size - header.n_bytes:
+                needed = f"{n_labels} labels take {n_labels * dtype.itemsize} bytes from byte {header.n_bytes}"
+                raise bad(path, f"{needed}; found {size - header.n_bytes} bytes")
+            check_memory(path, 2 * (size - header.n_bytes), f"{n_labels} labels of {dtype.itemsize} bytes, and a copy")
+            labels: Array = np.fromfile(file, dtype, n_labels).astype(dtype.newbyteorder("="), copy=False)
+    # Bytes that are no truth value or no character would surface later, far from the file.
+    kind, most = {"b": (np.uint8, 1), "U": (np.uint32, sys.maxunicode)}.get(dtype.kind, (None, 0))
+    if kind and (labels.view(kind) > most).any():
+        raise bad(path, f"is not a whole .npy file of labels: found bytes that are no {dtype.name} value")
+    return labels

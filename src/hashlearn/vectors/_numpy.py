@@ -10,8 +10,11 @@ from typing import IO, Literal, NamedTuple
 
 import numpy as np
 
+from hashlearn.errors import VectorFileError
 from hashlearn.vectors._rules import (
     BLOCK_BYTES,
+    DEFLATE_LIMIT,
+    NUMBER_RULE,
     Array,
     DType,
     allocate,
@@ -25,51 +28,97 @@ from hashlearn.vectors._rules import (
 )
 
 _NPY_HEADER_LIMIT = 1 << 16  # far above what three keys need
-_DEFLATE_LIMIT = 1032  # deflate can't shrink more than this many times
+_NPY_KEYS = ("descr", "fortran_order", "shape")
+_QUOTES = ("'", '"')
+_BLANK = " \t\r\n"
+_STRING = r"""(?:'[^'\\\n]*'|"[^"\\\n]*")"""
+# The values that the three keys can have: a string, True or False, a tuple. "[" opens a structured type.
+_NPY_PAIR = re.compile(
+    rf"[{_BLANK}]*(?P<key>{_STRING})[{_BLANK}]*:[{_BLANK}]*(?P<value>{_STRING}|True|False|\([^()]*\)|\[)"
+    rf"[{_BLANK}]*(?P<comma>,?)"
+)
+_NPY_SIZE = re.compile(rf"[{_BLANK}]*[0-9]{{1,19}}L?[{_BLANK}]*")  # Python 2 wrote the L
 
 
-class _NpyHeader(NamedTuple):
-    dtype: DType
+class NpyHeader(NamedTuple):
+    code: str  # of the type, such as "<f4"
     shape: tuple[int, ...]
     fortran: bool
     n_bytes: int  # where the values begin
 
 
-def _read_npy_header(where: Path | str, file: IO[bytes]) -> _NpyHeader:
-    """Read by pattern, not with NumPy's reader: that one evaluates the text as a Python literal."""
+def read_npy_header(where: Path | str, file: IO[bytes]) -> NpyHeader:
+    """What the header says, for the caller to check. NumPy's reader would evaluate it as a Python literal."""
     magic = file.read(8)
-    if len(magic) < 8 or magic[:6] != b"\x93NUMPY" or magic[6] not in (1, 2, 3):
+    if magic[:6] != b"\x93NUMPY"[: len(magic)]:
+        raise bad(where, f"byte 0: a .npy file starts with \\x93NUMPY and version 1 to 3; found {magic!r}")
+    if len(magic) < 8:
+        raise bad(where, f"is not a whole .npy file: it starts with \\x93NUMPY and a version; found {magic!r}")
+    if magic[6] not in (1, 2, 3) or magic[7]:
         raise bad(where, f"byte 0: a .npy file starts with \\x93NUMPY and version 1 to 3; found {magic!r}")
     width = 2 if magic[6] == 1 else 4
     length = int.from_bytes(file.read(width), "little")
     if length > _NPY_HEADER_LIMIT:
         raise bad(where, f"byte 8: the header must be at most {_NPY_HEADER_LIMIT} bytes; found {length}")
     text = file.read(length).decode("latin-1")
-    descr = re.search(r"""['"]descr['"]\s*:\s*(?:'([^']*)'|"([^"]*)"|\[)""", text)
-    order = re.search(r"""['"]fortran_order['"]\s*:\s*(True|False)""", text)
-    shape = re.search(r"""['"]shape['"]\s*:\s*\(([^()]*)\)""", text)
-    if len(text) < length or not (descr and order and shape):
-        rule = "the header must give descr, fortran_order and shape"
-        raise bad(where, f"byte {8 + width}: {rule}; found {text[:80]!r}")
-    code = descr[1] or descr[2] or "a structured type"
-    dtype = check_dtype(where, code, repr(code))
-    sizes = shape[1].strip().removesuffix(",").split(",") if shape[1].strip() else []
-    if not all(re.fullmatch(r" *[0-9]{1,19}L? *", size) for size in sizes):  # Python 2 wrote the L
-        raise bad(where, f"byte {8 + width}: the shape must be whole numbers; found {shape[1][:80]!r}")
-    dims = tuple(int(size.strip(" L")) for size in sizes)
-    check_shape(where, dims)
-    return _NpyHeader(dtype, dims, order[1] == "True", 8 + width + length)
+    where_header = f"{where}: byte {8 + width}"
+    values = _npy_dict(where_header, text) if len(text) == length else {}
+    code, order, shape = (values.get(name, "") for name in _NPY_KEYS)
+    if code[:1] not in _QUOTES or order not in ("True", "False") or shape[:1] != "(":
+        raise _bad_npy_header(where_header, text)
+    return NpyHeader(code[1:-1], _npy_shape(where_header, shape), order == "True", 8 + width + length)
+
+
+def _npy_dict(where: str, text: str) -> dict[str, str]:
+    """The texts of the values in a dict literal with each of the three keys once, and nothing beside it."""
+    values: dict[str, str] = {}
+    place = text.find("{") + 1
+    while pair := _NPY_PAIR.match(text, place):
+        key, value = pair["key"][1:-1], pair["value"]
+        if key == "descr" and value == "[":
+            raise bad(where, f"{NUMBER_RULE}; found a structured type")
+        if key in values:
+            raise bad(where, f"the header must give each key once; found {key[:80]!r} twice")
+        values[key] = value
+        place = pair.end()
+        if not pair["comma"]:
+            break
+    if text[: text.find("{") + 1].strip(_BLANK) != "{" or text[place:].strip(_BLANK) != "}":
+        raise _bad_npy_header(where, text)
+    if sorted(values) != sorted(_NPY_KEYS):
+        raise _bad_npy_header(where, text)
+    return values
+
+
+def _npy_shape(where: str, text: str) -> tuple[int, ...]:
+    inner = text[1:-1].strip(_BLANK)
+    sizes = inner.removesuffix(",").split(",") if inner else []
+    if not all(_NPY_SIZE.fullmatch(size) for size in sizes):
+        raise bad(where, f"the shape must be whole numbers; found {text[1:-1][:80]!r}")
+    return tuple(int(size.strip(_BLANK + "L")) for size in sizes)
+
+
+def _bad_npy_header(where: str, text: str) -> VectorFileError:
+    return bad(where, f"the header must give descr, fortran_order and shape, and no more; found {text[:80]!r}")
+
+
+def _read_table_header(where: Path | str, file: IO[bytes], size: int) -> tuple[NpyHeader, DType]:
+    """The header of a table of numbers whose values fill the file's ``size`` bytes exactly."""
+    header = read_npy_header(where, file)
+    dtype = check_dtype(where, header.code, repr(header.code))
+    check_shape(where, header.shape)
+    check_bytes(where, header.shape, dtype, header.n_bytes, size)
+    return header, dtype
 
 
 def read_npy(path: Path) -> Array:
     with open(path, "rb") as file:
-        header = _read_npy_header(path, file)
-        check_bytes(path, header.shape, header.dtype, header.n_bytes, os.fstat(file.fileno()).st_size)
+        header, dtype = _read_table_header(path, file, os.fstat(file.fileno()).st_size)
         order: Literal["F", "C"] = "F" if header.fortran else "C"
-        mapped: Array = np.memmap(file, header.dtype, "r", header.n_bytes, header.shape, order)
+        mapped: Array = np.memmap(file, dtype, "r", header.n_bytes, header.shape, order)
     if mapped.dtype.isnative:
         return mapped
-    native = allocate(path, header.shape, header.dtype)
+    native = allocate(path, header.shape, dtype)
     native[...] = mapped
     return native
 
@@ -89,6 +138,10 @@ def write_npy(path: Path, vectors: Array) -> None:
 
 def read_npz(path: Path, key: str | None) -> Array:
     with refusing(path, "is not a whole .npz (zip) file"), zipfile.ZipFile(path) as archive:
+        names = [info.filename for info in archive.infolist()]
+        if len(set(names)) < len(names):
+            twice = next(name for i, name in enumerate(names) if name in names[:i])
+            raise bad(path, f"every member must have a name of its own; found {twice[:80]!r} twice")
         members = {info.filename[:-4]: info for info in archive.infolist() if info.filename.endswith(".npy")}
         name = pick(path, key, members, members, "array")
         info, where = members[name], f"{path}: array {name!r}"
@@ -96,19 +149,18 @@ def read_npz(path: Path, key: str | None) -> Array:
         if not deflated and info.compress_type != zipfile.ZIP_STORED:
             raise bad(where, f"must be stored or deflated; found zip method {info.compress_type}")
         # The zip's own claim first: what its bytes can't possibly unpack to is not unpacked.
-        most = min(info.compress_size, path.stat().st_size) * (_DEFLATE_LIMIT if deflated else 1)
+        most = min(info.compress_size, path.stat().st_size) * (DEFLATE_LIMIT if deflated else 1)
         if info.file_size > most:
             raise bad(where, f"its packed bytes hold at most {most}; found a claim of {info.file_size} bytes")
         with archive.open(info) as file:
-            header = _read_npy_header(where, file)
-            check_bytes(where, header.shape, header.dtype, header.n_bytes, info.file_size)
+            header, dtype = _read_table_header(where, file, info.file_size)
             shape = header.shape[::-1] if header.fortran else header.shape
-            values = allocate(where, shape, header.dtype)
+            values = allocate(where, shape, dtype)
             flat = values.reshape(-1).view(np.uint8).data
             for start in range(0, len(flat), BLOCK_BYTES):
                 part = flat[start : start + BLOCK_BYTES]
                 part[:] = file.read(len(part))  # the last part brings the zip's checksum test
-    if not header.dtype.isnative:
+    if not dtype.isnative:
         values.byteswap(inplace=True)
     return values.T if header.fortran else values
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import math
-import os
 import re
 import stat
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +14,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hashlearn.errors import MissingExtraError, VectorFileError
+from hashlearn.memory import free_memory
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 DType: TypeAlias = "np.dtype[Any]"
 
 BLOCK_BYTES = 1 << 24
+DEFLATE_LIMIT = 1032  # deflate can't shrink more than this many times
 _NUMBER = re.compile(r"[<>|=]?(f[248]|[iu][1248])")
 NUMBER_RULE = "the values must be float16/32/64 or (u)int8/16/32/64"
 
@@ -101,10 +101,12 @@ def check_values(path: Path, vectors: Array) -> None:
     if vectors.dtype.kind != "f":
         return
     for start, block in blocks(vectors):
-        finite = np.isfinite(block)
-        if not finite.all():
-            i, j = np.argwhere(~finite)[0]
-            raise bad(path, f"row {start + i}, column {j}: the values must be finite; found {block[i, j]}")
+        for left in range(0, block.shape[1], BLOCK_BYTES):  # a single row may be larger than memory, too
+            finite = np.isfinite(block[:, left : left + BLOCK_BYTES])
+            if not finite.all():
+                i, j = divmod(int(np.argmin(finite)), finite.shape[1])
+                value = block[i, left + j]
+                raise bad(path, f"row {start + i}, column {left + j}: the values must be finite; found {value}")
 
 
 def check_exact(path: Path, vectors: Array, dtype: DType) -> None:
@@ -142,14 +144,17 @@ def blocks(vectors: Array, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int
         yield start, vectors[start : start + rows]
 
 
-def allocate(where: Path | str, shape: tuple[int, ...], dtype: DType) -> Array:
-    """An empty array in native byte order, refused if the machine can't hold it."""
+def check_memory(where: Path | str, needed: int, what: str) -> None:
+    """Refuse what takes more bytes than are free, if the system tells how many that is."""
+    free = free_memory()
+    if free and needed > free:
+        raise bad(where, f"the values must fit in memory, {free} bytes; found {what}")
+
+
+def allocate(where: Path | str, shape: tuple[int, ...], dtype: DType, beside: int = 0) -> Array:
+    """An empty array in native byte order, refused if it and ``beside`` more bytes don't fit in memory."""
     needed = math.prod(shape) * dtype.itemsize
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not told on this system
-        memory = sys.maxsize
-    if needed > memory:
-        raise bad(where, f"the values must fit in memory, {memory} bytes; found {shape} {dtype.name}, {needed} bytes")
+    also = f", and {beside} bytes to unpack them" if beside else ""
+    check_memory(where, needed + beside, f"{shape} {dtype.name}, {needed} bytes{also}")
     with refusing(where, f"no memory for {needed} bytes of values"):
         return np.empty(shape, dtype.newbyteorder("="))
