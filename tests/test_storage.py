@@ -1,3 +1,5 @@
+import errno
+import json
 import os
 import stat
 
@@ -8,7 +10,17 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays, scalar_dtypes
 
 from hashlearn.progress import progress_bar
-from hashlearn.storage import atomic_path, cache_dir, cached_array, content_key
+from hashlearn.storage import (
+    atomic_path,
+    atomic_paths,
+    cache_dir,
+    cached_array,
+    content_key,
+    open_regular,
+    parse_json,
+    sweep_folders,
+    sync_folder,
+)
 
 
 def test_cache_dir_can_be_moved(monkeypatch, tmp_path):
@@ -169,3 +181,215 @@ def test_progress_is_silent_without_a_terminal_and_drawn_when_asked(capsys, monk
     with progress_bar("work", 3) as advance:
         advance(1)
     assert capsys.readouterr().err == ""
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "Expecting value"),
+        (b"\xff", "not UTF-8"),
+        (DEEP, "nested too deep"),
+        ('{"a":' * 100_000, "nested too deep"),
+        ("[" * 300 + "]" * 300, "nested too deep"),
+        ("[NaN]", "NaN is no JSON number"),
+        ("-Infinity", "no JSON number"),
+        (f"[1{'0' * 400}]", "beyond the range of float64"),
+        ("1e999", "beyond the range of float64"),
+        ("-" + "1" * 5000, "beyond the range of float64"),
+    ],
+)
+def test_foreign_json_that_is_refused(text, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        parse_json(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_foreign_json_is_what_json_says():
+    text = '{"a": [1, -2.5, 1e308, true, null, "é\\u00e9"], "b": {"c": 18446744073709551616}}'
+    assert parse_json(text) == parse_json(text.encode()) == json.loads(text)
+    nested = "[" * 200 + "]" * 200
+    assert parse_json(nested) == json.loads(nested)
+    assert parse_json('{"a": 1, "a": 2}') == {"a": 2}
+    with pytest.raises(ValueError, match="twice"):
+        parse_json('[{"a": 1, "a": 2}]', unique_keys=True)
+
+
+@pytest.mark.parametrize("stop", range(8))
+@pytest.mark.parametrize("old", [True, False])
+def test_files_that_belong_together_are_never_mixed(tmp_path, monkeypatch, stop, old):
+    """Whoever is stopped at any step, as by kill -9, leaves files of one kind."""
+    paths = [tmp_path / name for name in ("codes", "ids", "more")]
+    if old:
+        for path in paths:
+            path.write_text("old")
+    steps = 0
+
+    class KilledError(BaseException):
+        pass
+
+    def until_stopped(function):
+        def step(*args, **options):
+            nonlocal steps
+            steps += 1
+            if steps > stop:
+                raise KilledError
+            return function(*args, **options)
+
+        return step
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("replace", "unlink"):
+            patch.setattr(os, name, until_stopped(getattr(os, name)))
+        try:
+            with atomic_paths(*paths) as temporaries:
+                for temporary in temporaries:
+                    temporary.write_text("new")
+        except KilledError:
+            pass
+    found = {path.read_text() for path in paths if path.exists()}
+    assert len(found) <= 1, found
+    if stop == 0:
+        assert found == ({"old"} if old else set())
+    if steps <= stop:
+        assert found == {"new"}
+        assert all(path.exists() for path in paths)
+
+
+def test_no_file_is_replaced_before_all_are_written(tmp_path):
+    paths = [tmp_path / "codes.npy", tmp_path / "ids.npy"]
+    for path in paths:
+        path.write_text("old")
+    with pytest.raises(OSError, match=r"No space left.*ids\.npy"), atomic_paths(*paths) as temporaries:  # noqa: PT012
+        temporaries[0].write_text("new")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporaries[1]))
+    assert [path.read_text() for path in paths] == ["old", "old"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["codes.npy", "ids.npy"]
+    with pytest.raises(ValueError, match="different names"), atomic_paths(paths[0], paths[0]):
+        pass
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), OSError("5 requested and 0 written")]
+)
+def test_an_error_of_a_writer_names_the_file(tmp_path, error):
+    path = tmp_path / "file.npy"
+    with pytest.raises(OSError, match=r"file\.npy") as caught, atomic_path(path):
+        raise error
+    assert caught.value.errno == error.errno
+    assert error.args[-1] in str(caught.value)
+    with pytest.raises(ConnectionResetError, match=r"^the network$"), atomic_path(path):
+        raise ConnectionResetError("the network")
+    with pytest.raises(FileNotFoundError, match="elsewhere"), atomic_path(path):
+        (tmp_path / "elsewhere").read_bytes()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_said_of_the_file(tmp_path):
+    path = tmp_path / "file"
+    with (
+        pytest.raises(OSError, match="No space left on device") as caught,
+        atomic_path(path),
+        open("/dev/full", "w") as file,
+    ):
+        file.write("x")
+    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.filename == str(path)
+
+
+def test_the_folder_is_synced_after_the_rename(tmp_path, monkeypatch):
+    synced = []
+    fsync = os.fsync
+
+    def spy(descriptor):
+        synced.append((stat.S_ISDIR(os.fstat(descriptor).st_mode), (tmp_path / "file").exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", spy)
+    with atomic_path(tmp_path / "file") as temporary:
+        temporary.write_text("x")
+    assert synced == [(False, False), (True, True)]
+
+
+def test_folders_that_can_not_be_synced_are_no_error(tmp_path, monkeypatch):
+    sync_folder(tmp_path)
+    sync_folder(tmp_path / "nowhere")
+
+    def fail(number):
+        def fsync(descriptor):
+            raise OSError(number, os.strerror(number))
+
+        return fsync
+
+    monkeypatch.setattr(os, "fsync", fail(errno.EINVAL))
+    sync_folder(tmp_path)
+    monkeypatch.setattr(os, "fsync", fail(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        sync_folder(tmp_path)
+
+
+def test_stale_folders_are_swept_and_nothing_else(tmp_path):
+    old, young, busy, other = (tmp_path / name for name in (".tmp-old", ".tmp-young", ".tmp-busy", "other"))
+    for folder in (old, young, busy, other):
+        (folder / "below").mkdir(parents=True)
+        (folder / "file").write_text("x")
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "kept").write_text("x")
+    (tmp_path / ".tmp-link").symlink_to(target)
+    (old / "link").symlink_to(target)
+    (tmp_path / ".tmp-file").write_text("x")
+    within = [old / "below", old / "file", old / "link", busy / "below"]
+    for path in (*within, busy, old, other, target, tmp_path / ".tmp-file"):
+        os.utime(path, (0, 0), follow_symlinks=False)
+    sweep_folders(tmp_path, ".tmp-")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".tmp-busy", ".tmp-file", ".tmp-link", ".tmp-young", "other", "target",
+    ]  # fmt: skip
+    assert (target / "kept").exists()
+    sweep_folders(tmp_path / "nowhere", ".tmp-")
+    with pytest.raises(ValueError, match="prefix"):
+        sweep_folders(tmp_path, "")
+
+
+def test_only_regular_files_are_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(b"x")
+    with open_regular(tmp_path / "file") as file:
+        assert file.read() == b"x"
+    with pytest.raises(OSError, match="a regular file is needed"):
+        open_regular(tmp_path / "pipe")
+    with pytest.raises(IsADirectoryError):
+        open_regular(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        open_regular(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("stream", ["None", "closed"])
+def test_without_a_stderr_there_is_no_progress_and_no_error(stream, monkeypatch, capsys):
+    import io
+    import sys
+
+    from hashlearn import ITQ
+    from hashlearn._printing import say
+
+    closed = io.StringIO()
+    closed.close()
+    X = np.random.default_rng(0).random((20, 4))
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", None if stream == "None" else closed)
+        for show in (None, True, False):
+            with progress_bar("work", 3, show=show) as advance:
+                advance(3)
+        ITQ(n_bits=2, random_state=0).fit(X)
+        say("hashlearn: a word")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_talk_is_one_line(capsys):
+    from hashlearn._printing import say
+
+    say("one\ntwo\r\nthree\x1b[2J")
+    assert capsys.readouterr() == ("", "one two three\\x1b[2J\n")

@@ -18,6 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["bits_of", "check_codes", "code_words", "hamming", "n_bytes", "pack", "signs_of", "unpack"]
 
+MAX_BITS = 1 << 24
+"""The longest code: far beyond any use, and small enough that no array's size overflows."""
+
 # Scratch for one block of XORs: large enough to hide the cost of a call, small enough to stay in cache.
 _BLOCK_WORDS = 1 << 18
 
@@ -37,6 +40,8 @@ def n_bytes(n_bits: int) -> int:
     n_bits = operator.index(n_bits)  # a NumPy integer could wrap round
     if n_bits < 1:
         raise ValueError(f"n_bits must be at least 1; got {n_bits}.")
+    if n_bits > MAX_BITS:
+        raise ValueError(f"n_bits must be at most {MAX_BITS}; got {n_bits if n_bits < 1 << 64 else 'more than 2**64'}.")
     return -(-n_bits // 8)
 
 

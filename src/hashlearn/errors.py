@@ -45,3 +45,15 @@ class ImageError(ValueError):
 
     def __str__(self) -> str:
         return " ".join(f"{self.path}: {self.reason}".splitlines())
+
+
+def shown(value: object) -> str:
+    """A value as an error says it: short and on one line, whatever it is."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # lists within lists within lists; a number of more digits than Python writes
+        return f"a value of the type {type(value).__name__} that can't be shown"
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
+
+
+_SHOWN_LENGTH = 300

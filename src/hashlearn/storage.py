@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
+import json
 import logging
+import math
 import os
 import secrets
+import shutil
+import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 __all__ = [
     "atomic_path",
+    "atomic_paths",
     "cache_dir",
     "cached_array",
     "check_target",
     "content_key",
     "is_sealed",
     "is_unicode",
+    "open_regular",
+    "parse_json",
     "seal",
     "sha256_file",
+    "sweep_folders",
+    "sync_folder",
     "user_path",
 ]
 
@@ -32,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 _HASH_BLOCK_BYTES = 1 << 24
 _STALE_SECONDS = 24 * 3600
+_MAX_JSON_DEPTH = 200
 
 
 def user_path(text: str | os.PathLike[str], what: str) -> Path:
@@ -49,6 +60,72 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def parse_json(text: str | bytes, *, unique_keys: bool = False) -> Any:
+    """What a foreign JSON text says, or a ValueError of one line: nothing that a text holds raises anything else.
+
+    JSON's own rules hold, so ``NaN`` and ``Infinity`` are refused, and so are numbers that float64 can't hold and
+    nesting that would exhaust the stack of whoever copies or prints the value. ``unique_keys=True`` refuses an object
+    that says the same key twice.
+    """
+    try:
+        value = json.loads(
+            text.decode("utf-8") if isinstance(text, bytes) else text,
+            parse_int=_finite_int,
+            parse_float=_finite_float,
+            parse_constant=_no_constant,
+            object_pairs_hook=_unique if unique_keys else None,
+        )
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8 text (byte {error.start})") from None
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    if not _is_shallow(value):
+        raise ValueError(f"it is nested too deep (more than {_MAX_JSON_DEPTH} levels)")
+    return value
+
+
+def _finite_int(text: str) -> int:
+    try:
+        value = int(text)
+        float(value)
+    except (ValueError, OverflowError):  # more digits than Python reads; more than float64 holds
+        raise ValueError(f"the number {text[:20]}... is beyond the range of float64") from None
+    return value
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text[:20]} is beyond the range of float64")
+    return value
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON number")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("a key is there twice")
+    return value
+
+
+def _is_shallow(value: Any) -> bool:
+    """Level by level, since a function that calls itself would exhaust the stack too."""
+    level = [value]
+    for _ in range(_MAX_JSON_DEPTH + 1):
+        level = [
+            child
+            for node in level
+            if isinstance(node, (dict, list))
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+        if not level:
+            return True
+    return False
 
 
 def cache_dir() -> Path:
@@ -70,6 +147,31 @@ def check_target(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     return path
 
 
+def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+    """A regular file, to be read; opening a pipe would wait for ever, and a device may have no end.
+
+    Raises:
+        OSError: What the system says, or that it is something else.
+    """
+    name = os.fspath(path)
+    _check_regular(name, os.stat(name).st_mode)
+    # Another file may have taken its place since, so it is looked at again. Only Windows has O_BINARY and needs it.
+    descriptor = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        _check_regular(name, os.fstat(descriptor).st_mode)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check_regular(name: str, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "a file is needed; it is a folder", name)
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "a regular file is needed; it is a pipe, socket or device", name)
+
+
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary name beside ``path``; on success it is renamed to ``path``, else removed.
@@ -77,23 +179,127 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     A reader sees the old file or the whole new one, never a part, also after a crash. A link stays a link, and an
     existing file keeps its permissions.
     """
-    final = Path(os.path.realpath(check_target(path)))
+    with atomic_paths(path) as (temporary,):
+        yield temporary
+
+
+@contextmanager
+def atomic_paths(*paths: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
+    """:func:`atomic_path` of files that belong together: no new one ever stands beside an old one.
+
+    All are written before the first is put in its place. Then the old ones but the first are removed, and the new ones
+    take their places in the order of ``paths``: whoever is killed in between leaves files out, and mixes none. So the
+    file that says whether the others count comes last.
+
+    Raises:
+        OSError: Naming the file in question, such as on a full disk.
+    """
+    finals = tuple(Path(os.path.realpath(check_target(path))) for path in paths)
+    if len(set(finals)) < len(finals):
+        raise ValueError(f"files that belong together must have different names; got {', '.join(map(str, finals))}.")
+    temporaries: list[Path] = []
+    try:
+        for final in finals:
+            with _errors_name(final):
+                temporaries.append(_temporary(final))
+        modes = [temporary.stat().st_mode for temporary in temporaries]
+        with _errors_name(*finals, temporaries=temporaries):
+            yield tuple(temporaries)
+        for final, temporary, mode in zip(finals, temporaries, modes, strict=True):
+            with _errors_name(final, temporaries=[temporary]):
+                _settle(final, temporary, mode)
+        _put_in_place(finals, temporaries)
+    finally:
+        for temporary in temporaries:
+            temporary.unlink(missing_ok=True)
+
+
+def _temporary(final: Path) -> Path:
     final.parent.mkdir(parents=True, exist_ok=True)
     _sweep(final)
     # The ending stays last: some writers (np.save) append theirs to a name that lacks it.
     temporary = final.with_name(f".{_short(final.stem)}.{secrets.token_hex(8)}.tmp{final.suffix}")
     # Made by open, so that the user's umask holds.
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    return temporary
+
+
+def _settle(final: Path, temporary: Path, usual_mode: int) -> None:
+    """The whole content is on the disk, under the permissions that the file will have."""
+    with open(temporary, "rb") as file:
+        os.fsync(file.fileno())
+    # Some writers (safetensors) put a file of their own in its place, which nobody else may read.
+    os.chmod(temporary, (final.stat().st_mode if final.exists() else usual_mode) & 0o7777)
+
+
+def _put_in_place(finals: Sequence[Path], temporaries: Sequence[Path]) -> None:
+    folders = {final.parent for final in finals}
+    for final in reversed(finals[1:]):
+        with _errors_name(final):
+            final.unlink(missing_ok=True)
+            sync_folder(final.parent)  # or a crash may keep the new first file and the old second
+    for final, temporary in zip(finals, temporaries, strict=True):
+        with _errors_name(final, temporaries=[temporary]):
+            os.replace(temporary, final)
+    for folder in folders:
+        sync_folder(folder)
+
+
+@contextmanager
+def _errors_name(*finals: Path, temporaries: Sequence[Path] = ()) -> Iterator[None]:
+    """An error of the system that names no file, or a temporary one, names what was to be written."""
     try:
-        usual = temporary.stat().st_mode
-        yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        # Some writers (safetensors) put a file of their own in its place, which nobody else may read.
-        os.chmod(temporary, (final.stat().st_mode if final.exists() else usual) & 0o7777)
-        os.replace(temporary, final)
+        yield
+    except OSError as error:
+        hidden = {str(temporary): str(final) for temporary, final in zip(temporaries, finals, strict=False)}
+        # Those of networks, which have types of their own, are not about the file.
+        if error.filename is None and type(error) is not OSError:
+            raise
+        if error.filename is not None and os.fspath(error.filename) not in hidden:
+            raise
+        name = ", ".join(map(str, finals)) if error.filename is None else hidden[os.fspath(error.filename)]
+        if error.errno is None:  # NumPy's: so many bytes requested, so many written
+            raise OSError(f"{name} can't be written: {error}") from error
+        raise OSError(error.errno, error.strerror, name) from error
+
+
+def sync_folder(path: str | os.PathLike[str]) -> None:
+    """See that the names in a folder are on the disk: a crash may undo a rename before. Not every system can."""
+    try:
+        folder = os.open(path, os.O_RDONLY)
+    except OSError:  # Windows; a folder that may be written and not read
+        return
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):  # of this disk, not of this kind of system
+            raise
     finally:
-        temporary.unlink(missing_ok=True)
+        os.close(folder)
+
+
+def sweep_folders(parent: str | os.PathLike[str], prefix: str) -> None:
+    """Remove the folders in ``parent`` named ``prefix…`` that nobody has written to for a day: a killed process's."""
+    if not prefix:
+        raise ValueError("prefix must not be empty: every folder would go.")
+    try:
+        with os.scandir(parent) as entries:
+            stale = [entry.path for entry in entries if entry.name.startswith(prefix) and _is_stale_folder(entry)]
+    except OSError:
+        return
+    for folder in stale:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_stale_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        if not entry.is_dir(follow_symlinks=False):
+            return False
+        with os.scandir(entry.path) as within:
+            times = [inner.stat(follow_symlinks=False).st_mtime for inner in within]
+        return time.time() - max([*times, entry.stat(follow_symlinks=False).st_mtime]) > _STALE_SECONDS
+    except OSError:
+        return False  # another's, or gone meanwhile
 
 
 def _short(stem: str) -> str:
@@ -115,7 +321,7 @@ def _sweep(final: Path) -> None:
 def sha256_file(path: Path) -> str:
     """SHA-256 of a file's content."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         while block := file.read(_HASH_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()

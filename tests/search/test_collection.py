@@ -1,6 +1,5 @@
 """Collections: what is kept, transactions that are really killed, readers beside a writer, files that do not fit."""
 
-import contextlib
 import json
 import os
 import random
@@ -13,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+from crafted import altered, crafted
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hashlearn import ITQ, LSH
 from hashlearn.codes import pack
 from hashlearn.errors import CollectionBusyError, CollectionError
-from hashlearn.search import Collection, Item, _database
+from hashlearn.search import Collection, Item, _connection, _database
 
 
 def some_codes(n, n_bits=64, seed=0):
@@ -41,12 +41,6 @@ def collection(path):
 @pytest.fixture(scope="module")
 def model():
     return ITQ(n_bits=12, random_state=0).fit(np.random.default_rng(0).normal(size=(200, 20)))
-
-
-def altered(path, sql, values=()):
-    """Change the file behind the library's back."""
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(sql, values)
 
 
 def content(collection):
@@ -322,12 +316,12 @@ def test_nothing_that_was_acknowledged_is_lost_by_killing_the_writer(path):
 def test_a_process_killed_while_making_a_collection_leaves_none(path):
     code = f"""
 import os, signal
-from hashlearn.search import Collection, _database
-made = _database._write_empty
+from hashlearn.search import Collection, _connection
+made = _connection._write_empty
 def write(*a):
     made(*a)
     os.kill(os.getpid(), signal.SIGKILL)
-_database._write_empty = write
+_connection._write_empty = write
 Collection.create({str(path)!r}, n_bits=8)
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
@@ -413,7 +407,7 @@ def test_scattered_ids_are_one_range_of_the_log(collection):
 
 
 def test_a_writer_waits_for_another_and_then_says_so(collection, monkeypatch):
-    monkeypatch.setattr(_database, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(_connection, "BUSY_SECONDS", 0.2)
     with Collection.open(collection.path) as other:
         held = sqlite3.connect(collection.path, isolation_level=None)
         held.execute("BEGIN IMMEDIATE")
@@ -506,7 +500,7 @@ def test_a_model_that_does_not_fit_is_refused(path, model):
         ((path.parent / "model").read_bytes(), "codes have 12 bits, its model's 16"),
         (b"nonsense", "a model that can't be used"),
     ):
-        altered(path, "UPDATE meta SET value = ? WHERE name = 'model'", (content,))
+        crafted(path, "UPDATE meta SET value = ? WHERE name = 'model'", (content,))
         with Collection.open(path) as collection, pytest.raises(CollectionError, match=words):
             collection.encode(np.zeros((1, 20)))
 
@@ -555,10 +549,10 @@ def cut(part):
     return make
 
 
-def without(sql):
+def without(sql, change=altered):
     def make(path):
         Collection.create(path, n_bits=8).close()
-        altered(path, sql)
+        change(path, sql)
 
     return make
 
@@ -567,7 +561,7 @@ def without(sql):
     ("make", "words"),
     [
         (foreign, "another program"),
-        (newer, "version 7; this hashlearn reads version 1"),
+        (newer, "version 7; this hashlearn reads version 2"),
         (damaged, "damaged"),
         (cut(0.5), "cut off: it has"),
         (cut(0.999), "cut off: it has"),
@@ -578,18 +572,16 @@ def without(sql):
         (without("DROP TABLE changes"), "damaged"),
         (without("DELETE FROM changes"), "damaged"),
         (without("DROP TABLE meta"), "damaged"),
-        (without("DELETE FROM meta WHERE name = 'n_bits'"), "does not say how long"),
-        (without("UPDATE meta SET value = 'x' WHERE name = 'n_bits'"), "does not say how long"),
-        (without("UPDATE meta SET value = 64 WHERE name = 'n_bits'"), None),
+        (without("DELETE FROM meta WHERE name = 'n_bits'"), "it must say n_bits"),
+        (without("UPDATE meta SET value = 'x' WHERE name = 'n_bits'"), "n_bits is no int"),
+        (without("UPDATE meta SET value = 7 WHERE name = 'n_bits'"), "its n_bits does not have the checksum"),
+        (without("UPDATE meta SET value = 64 WHERE name = 'n_bits'", crafted), "does not say how long"),
     ],
 )
 @pytest.mark.parametrize("readonly", [True, False])
 def test_files_that_are_no_collection_are_refused(make, words, readonly, path):
     make(path)
     before = path.read_bytes()
-    if words is None:
-        Collection.open(path, readonly=readonly).close()
-        return
     with pytest.raises(CollectionError, match=words):
         Collection.open(path, readonly=readonly)
     assert path.read_bytes() == before
@@ -598,8 +590,8 @@ def test_files_that_are_no_collection_are_refused(make, words, readonly, path):
 def test_codes_of_another_length_are_refused(path):
     with Collection.create(path, n_bits=8) as collection:
         collection.add(some_codes(3, 8))
-    altered(path, "UPDATE meta SET value = 64 WHERE name = 'n_bits'")
-    with pytest.raises(CollectionError, match="damaged: its codes"):
+    crafted(path, "UPDATE meta SET value = 64 WHERE name = 'n_bits'")
+    with pytest.raises(CollectionError, match="damaged: it does not say how long its codes are"):
         Collection.open(path)
 
 
@@ -624,7 +616,7 @@ def can_be_written(monkeypatch):
     connect = sqlite3.connect
 
     def refusing(name, **options):
-        if "immutable" not in name:
+        if "immutable" not in name and name != ":memory:":
             raise sqlite3.OperationalError("unable to open database file")
         return connect(name, **options)
 
@@ -777,15 +769,15 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_of_two_who_create_one_is_refused(path, monkeypatch):
-    write = _database._write_empty
+    write = _connection._write_empty
 
     def meanwhile(*arguments):
         write(*arguments)
-        monkeypatch.setattr(_database, "_write_empty", write)
+        monkeypatch.setattr(_connection, "_write_empty", write)
         with Collection.create(path, n_bits=64) as sooner:
             sooner.add(some_codes(50))
 
-    monkeypatch.setattr(_database, "_write_empty", meanwhile)
+    monkeypatch.setattr(_connection, "_write_empty", meanwhile)
     with pytest.raises(FileExistsError, match="is there already"):
         Collection.create(path, n_bits=64)
     with Collection.open(path) as collection:
@@ -902,14 +894,16 @@ with Collection.open(sys.argv[1]) as c:
     ("sql", "use", "words"),
     [
         ("UPDATE items SET payload = '{'", lambda c: c.get([0]), "payload of item 0 is no JSON"),
-        ("UPDATE meta SET value = 'x' WHERE name = 'next_id'", lambda c: c.add(some_codes(1)), "which id is the next"),
+        (f"UPDATE items SET payload = '{'[' * 100_000}'", lambda c: c.get([0]), "payload of item 0 is no JSON"),
         ("UPDATE meta SET value = '[' WHERE name = 'info'", lambda c: c.info, "no JSON"),
+        ("UPDATE meta SET value = '[]' WHERE name = 'info'", lambda c: c.info, "no JSON object"),
+        (f"UPDATE meta SET value = '{'[' * 100_000}' WHERE name = 'info'", lambda c: c.info, "no JSON"),
     ],
 )
 def test_damage_that_shows_later(path, sql, use, words):
     with Collection.create(path, n_bits=64) as collection:
         collection.add(some_codes(1), payloads=[1])
-    altered(path, sql)
+    crafted(path, sql)
     with Collection.open(path) as collection, pytest.raises(CollectionError, match=words):
         use(collection)
 
@@ -917,6 +911,6 @@ def test_damage_that_shows_later(path, sql, use, words):
 def test_stray_bits_are_damage(path):
     with Collection.create(path, n_bits=12) as collection:
         collection.add(some_codes(1, 12))
-    altered(path, "UPDATE items SET code = x'ffff'")
+    crafted(path, "UPDATE items SET code = x'ffff'")
     with pytest.raises(CollectionError, match="damaged: the last 4 bits"):
         Collection.open(path)

@@ -1,7 +1,8 @@
 """Model files: one safetensors file, its arrays the learned state, its metadata a JSON text. No pickle.
 
 The JSON names the format and its version, the method, the parameters, n_bits and n_features. Everything is checked
-when a model is read; nothing is guessed.
+when a model is read; nothing is guessed. Two SHA-256 tell damage: of the arrays, and of the rest of the JSON, which the
+first files of this version lack.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import json
 import os
 from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from hashlearn.errors import ModelFileError
-from hashlearn.storage import atomic_path, content_key
+from hashlearn._safetensors import frame_bytes, read_array, read_frame, write_frame
+from hashlearn.errors import ModelFileError, shown
+from hashlearn.memory import free_memory
+from hashlearn.storage import content_key, open_regular, parse_json
 
 if TYPE_CHECKING:
     from hashlearn.hashers.base import Hasher
@@ -24,26 +26,33 @@ if TYPE_CHECKING:
 
 FORMAT = "hashlearn model"
 VERSION = 1
+_SMALL_BYTES = 1 << 20  # of which there is always enough
+# A key that is not known is refused, so that no damage can hide the checksum's.
+_KEYS = {
+    "format", "version", "hashlearn", "method", "n_bits", "n_features", "feature_names", "parameters", "info", "sha256",
+    "header_sha256",
+}  # fmt: skip
 
 
 def write_model(hasher: Hasher, path: str | os.PathLike[str], info: dict[str, str]) -> None:
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
     header, arrays = _described(hasher, info)
-    with atomic_path(path) as temporary:
-        try:
-            save_file(arrays, temporary, metadata={"hashlearn": json.dumps(header)})
-        except SafetensorError as error:  # a full disk, for one
-            raise OSError(f"{path} could not be written: {_one_line(error)}") from error
+    write_frame(path, arrays, _text(header))
 
 
 def model_bytes(hasher: Hasher) -> bytes:
     """What its file would hold."""
-    from safetensors.numpy import save
-
     header, arrays = _described(hasher, dict(hasher.info_))
-    return bytes(save(arrays, metadata={"hashlearn": json.dumps(header)}))
+    return frame_bytes(arrays, _text(header))
+
+
+def _text(header: dict[str, Any]) -> str:
+    return json.dumps({**header, "header_sha256": _header_content(header)})
+
+
+def _header_content(header: dict[str, Any]) -> str:
+    """SHA-256 of all that the header says, but for this itself."""
+    said = {name: value for name, value in header.items() if name != "header_sha256"}
+    return content_key(json.dumps(said, sort_keys=True))
 
 
 def model_key(hasher: Hasher) -> str:
@@ -88,10 +97,10 @@ def _content(arrays: dict[str, Any]) -> str:
 def _plain(name: str, value: Any) -> Any:
     """A parameter as JSON holds it."""
     try:
-        return json.loads(json.dumps(value, allow_nan=False, default=_number))
-    except (TypeError, ValueError):
+        return parse_json(json.dumps(value, allow_nan=False, default=_number))  # as it will be read
+    except (TypeError, ValueError, RecursionError):
         raise ValueError(
-            f"{name} must be a plain value (number, text, list, None) for a model to be saved; got {value!r}."
+            f"{name} must be a plain value (number, text, list, None) for a model to be saved; got {shown(value)}."
         ) from None
 
 
@@ -102,42 +111,43 @@ def _number(value: Any) -> Any:
 
 
 def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
-    from safetensors import safe_open
-
     from hashlearn.hashers import METHODS
 
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"no model file is at {path}.")
-
     def refuse(why: str) -> ModelFileError:
-        return ModelFileError(f"{path} is not a model that can be loaded: {why}.")
+        return ModelFileError(" ".join(f"{os.fspath(path)} is not a model that can be loaded: {why}.".splitlines()))
 
     try:
-        with safe_open(path, framework="numpy") as file:
-            text = (file.metadata() or {}).get("hashlearn")
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except PermissionError:
-        raise
-    except Exception as error:  # whatever the library makes of foreign bytes
+        with open_regular(path) as file:
+            _check_memory(file)
+            text, spans = read_frame(file)
+            arrays = {name: read_array(file, span) for name, span in spans.items()}
+    except (FileNotFoundError, IsADirectoryError):
+        raise FileNotFoundError(f"no model file is at {os.fspath(path)}.") from None
+    except ValueError as error:
         raise refuse(f"not a safetensors file, or damaged ({_one_line(error)})") from None
     header = _parse(text)
     if header is None or header.get("format") != FORMAT:
         raise refuse("its metadata is not hashlearn's")
     if type(header.get("version")) is not int or header["version"] != VERSION:
-        raise refuse(f"its format version is {header.get('version')!r}, and this hashlearn reads {VERSION}")
+        raise refuse(f"its format version is {shown(header.get('version'))}, and this hashlearn reads {VERSION}")
+    strangers = sorted(header.keys() - _KEYS)
+    if strangers:
+        raise refuse(f"its metadata must not have the key {shown(strangers[0])}, which this hashlearn does not know")
 
     name = header.get("method")
     method = METHODS.get(name) if isinstance(name, str) else None
     if method is None:
-        raise refuse(f"its method {name!r} is not one of {', '.join(METHODS)}")
+        raise refuse(f"its method {shown(name)} is not one of {', '.join(METHODS)}")
     if not issubclass(method, expected):
         raise refuse(f"it is a model of {method.name}, not of {expected.name}")
     parameters, n_bits, n_features = header.get("parameters"), header.get("n_bits"), header.get("n_features")
     if type(n_bits) is not int or type(n_features) is not int or min(n_bits, n_features) < 1:
-        raise refuse(f"n_bits and n_features must be whole numbers of at least 1; got {n_bits!r} and {n_features!r}")
+        raise refuse(
+            f"n_bits and n_features must be whole numbers of at least 1; got {shown(n_bits)} and {shown(n_features)}"
+        )
     names = method._get_param_names()
     if not isinstance(parameters, dict) or sorted(parameters) != sorted(names) or parameters["n_bits"] != n_bits:
-        raise refuse(f"{method.name} takes the parameters {', '.join(names)}, n_bits {n_bits}; got {parameters!r}")
+        raise refuse(f"{method.name} takes the parameters {', '.join(names)}, n_bits {n_bits}; got {shown(parameters)}")
 
     hasher = method(**parameters)
     try:
@@ -146,7 +156,7 @@ def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
         raise refuse(_one_line(error).rstrip(".")) from None
     state = hasher._state(n_features, n_bits)
     if arrays.keys() != state.keys():
-        raise refuse(f"it must hold the arrays {', '.join(state)}; it holds {', '.join(arrays) or 'none'}")
+        raise refuse(f"it must hold the arrays {', '.join(state)}; it holds {', '.join(arrays)[:200] or 'none'}")
     if header.get("sha256") != _content(arrays):
         raise refuse("its arrays are not those that were saved: their SHA-256 differs")
     sizes: dict[int | str, int] = {}  # those that have a name instead of a number, from the first array with it
@@ -173,6 +183,8 @@ def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
     info = header.get("info")
     if not isinstance(info, dict) or not _are_texts(list(info.values())):
         raise refuse("info must map texts to texts")
+    if "header_sha256" in header and header["header_sha256"] != _header_content(header):
+        raise refuse("its metadata are not those that were saved: their SHA-256 differs")
     hasher.n_features_in_ = n_features
     hasher.n_bits_ = n_bits
     hasher.info_ = info
@@ -185,10 +197,17 @@ def _are_texts(values: object) -> bool:
 
 def _parse(text: str | None) -> dict[str, Any] | None:
     try:
-        header = json.loads(text or "")
-    except (ValueError, RecursionError):
+        header = parse_json(text or "", unique_keys=True)
+    except ValueError:
         return None
     return header if isinstance(header, dict) else None
+
+
+def _check_memory(file: IO[bytes]) -> None:
+    """Refuse a file that would not fit, before anything is read."""
+    size = os.fstat(file.fileno()).st_size
+    if size > _SMALL_BYTES and 0 < (free := free_memory()) < size:
+        raise ValueError(f"it has {size:,} bytes, and {free:,} bytes of memory are free")
 
 
 def _one_line(error: Exception) -> str:

@@ -1,106 +1,44 @@
-"""The SQLite file behind a collection: its tables, what is ours and whole, transactions, what changed since when."""
+"""The SQLite file behind a collection: its items and their checksums, transactions, what changed since when."""
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import RLock
-from typing import Any
-from urllib.parse import quote
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.codes import n_bytes
-from hashlearn.errors import CollectionBusyError, CollectionError
+from hashlearn.errors import CollectionError
+from hashlearn.search._checksums import (
+    Rows,
+    Sums,
+    block_range,
+    block_runs,
+    block_sums,
+    check_sums,
+    checked_rows,
+    id_range,
+    resized,
+    whole_blocks,
+)
+from hashlearn.search._connection import APPLICATION_ID, OpenFile, translated
+from hashlearn.search._schema import TABLES, VERSION, Damage, add_checksums, check_schema, meta_crc, read_meta
 
-#: In the file's header, so that another program's SQLite file is told from ours: "hlc" and a 1.
-APPLICATION_ID = 0x686C6301
-VERSION = 1
-# How long a writer waits for another one.
-BUSY_SECONDS = 10.0
 # The log of changes is kept so long: a reader that is further behind reads everything anew.
 _MOST_CHANGES = 10_000
 # Ids of one change that are so scattered are logged as one range.
 _MOST_RANGES = 1_000
-_FETCHED = 50_000
+_FETCHED = 1_000
 # Of one statement.
 _VARIABLES = 500
-_MAGIC = b"SQLite format 3\0"
+# Whose checksums are made anew at a time.
+_BLOCKS = 100
 
-_TABLES = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE items (
-    id INTEGER PRIMARY KEY CHECK (id >= 0),
-    code BLOB NOT NULL CHECK (typeof(code) = 'blob' AND length(code) = {n_bytes}),
-    source TEXT,
-    payload TEXT
-);
-CREATE INDEX items_source ON items (source) WHERE source IS NOT NULL;
-CREATE TABLE changes (number INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL);
-INSERT INTO changes VALUES (1, 0, -1);
-"""
-
-
-def create(path: Path, n_bits: int, meta: dict[str, Any]) -> None:
-    """Write the file of an empty collection; a FileExistsError if something is there, or comes there meanwhile."""
-    for there in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm"))):
-        if there.exists():
-            # A log that is left of an earlier file would be taken for the new one's.
-            left = "" if there == path else ", left of an earlier collection"
-            raise FileExistsError(f"{there} is there already{left}: choose another name, or remove it.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".hashlearn-") as folder:
-        made = Path(folder) / "new"
-        os.close(os.open(made, os.O_CREAT | os.O_WRONLY, 0o666))
-        _write_empty(made, n_bits, meta)
-        try:
-            os.link(made, path)  # unlike a renaming, it never takes another's place
-        except FileExistsError:
-            raise FileExistsError(f"{path} is there already: choose another name, or remove it.") from None
-        except OSError:  # no links on this file system
-            os.rename(made, path)
-
-
-def _write_empty(path: Path, n_bits: int, meta: dict[str, Any]) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
-        with translated(path):
-            # Readers go on while one writes. The mode is kept in the file.
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {VERSION}")
-            connection.executescript("BEGIN;" + _TABLES.format(n_bytes=n_bytes(n_bits)) + "COMMIT;")
-            rows = {"next_id": 0, **meta, "n_bits": n_bits}
-            connection.executemany("INSERT INTO meta VALUES (?, ?)", rows.items())
-    finally:
-        connection.close()
-
-
-@contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours, in one line that names the file."""
-    try:
-        yield
-    except sqlite3.ProgrammingError as error:
-        raise ValueError(f"{path} is closed ({error}).") from error
-    except sqlite3.OperationalError as error:
-        text = str(error)
-        if "locked" in text or "busy" in text:
-            raise CollectionBusyError(
-                f"{path} is being written by another process, for more than {BUSY_SECONDS:.0f} seconds: try again."
-            ) from error
-        if "readonly" in text or "read-only" in text:
-            raise CollectionError(f"{path} was opened, or can be opened, for reading only.") from error
-        if "full" in text or "disk I/O" in text or "unable to open" in text:
-            raise OSError(f"{path}: {text}") from error
-        raise CollectionError(f"{path} is damaged: {text}.") from error
-    except sqlite3.DatabaseError as error:
-        raise CollectionError(f"{path} is damaged, or not a collection: {error}.") from error
+T = TypeVar("T")
 
 
 class Database:
@@ -108,124 +46,184 @@ class Database:
 
     def __init__(self, path: Path, *, readonly: bool) -> None:
         self.path = path
-        #: The file itself, beside which SQLite keeps its log, if the path is a link.
-        self.file = Path(os.path.realpath(path))
         self.lock = RLock()
-        _check_file(path, self.file)
         self._readonly = readonly
-        self._connect()
+        self._sources_checked = False
+        self._opened = OpenFile(path, readonly=readonly)
         try:
             with translated(path):
-                self._check_identity()
-                if not readonly:
-                    # Also after a power cut, what was acknowledged is there.
-                    self.execute("PRAGMA synchronous = FULL")
-                self.meta = dict(self.execute("SELECT name, value FROM meta WHERE name != 'model'"))
-                self.n_bits = int(self.meta["n_bits"])
-                self._width = n_bytes(self.n_bits)
-        except (KeyError, TypeError, ValueError) as error:
-            self.close()
-            if isinstance(error, (CollectionError, CollectionBusyError)):
-                raise
-            raise CollectionError(f"{path} is damaged: it does not say how long its codes are.") from None
+                self._check()
         except BaseException:
             self.close()
             raise
 
-    def _check_identity(self) -> None:
+    @property
+    def file(self) -> Path:
+        """The file itself, if the path is a link."""
+        return self._opened.file
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        return self._opened.connection
+
+    def _check(self) -> None:
+        """Refuse what is not ours, or not whole; bring an older file up to date."""
+        if sys.version_info >= (3, 11):
+            # No value is larger than the file, whatever it says.
+            size = max(self._opened.size(), 1_000_000)
+            usual = self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, size)
+        self.version = self._known_version()
+        if self.version < VERSION and not self._readonly:
+            self.change(self._migrate)
+        self.transact(self._check_content)
+        if sys.version_info >= (3, 11):
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, usual)
+        if not self._readonly:
+            # Also after a power cut, what was acknowledged is there.
+            self.execute("PRAGMA synchronous = FULL")
+
+    def _known_version(self) -> int:
         (application,), (version,) = self.execute("PRAGMA application_id"), self.execute("PRAGMA user_version")
         if application[0] != APPLICATION_ID:
             raise CollectionError(f"{self.path} is a SQLite file of another program, not a collection.")
-        if version[0] != VERSION:
+        if version[0] not in TABLES:
             raise CollectionError(
                 f"{self.path} is a collection of version {version[0]}; this hashlearn reads version {VERSION}."
             )
+        return int(version[0])
 
-    def _connect(self) -> None:
-        with translated(self.path):
-            before = _version(self.file)
-            self._connection, immutable = _connect(self.file, self._readonly)
-            #: Which file was opened, if SQLite was told that it does not change, as it must be where it can't lock.
-            self._fixed = before if immutable else None
+    def _check_content(self) -> None:
+        self.version = self._known_version()
+        self._width = check_schema(self._connection, self.version)
+        # Every page once and in its place; after that, reading takes no longer than the file is long.
+        if (found := self.execute("PRAGMA quick_check(1)")) != [("ok",)]:
+            raise Damage(" ".join(str(found[0][0]).split()))
+        meta = read_meta(self._connection, self.version)
+        self.n_bits: int = meta["n_bits"]
+        if not 8 * (self._width - 1) < self.n_bits <= 8 * self._width:
+            raise Damage("it does not say how long its codes are")
+        meta.pop("model", None)
+        self.meta = meta
+
+    def _migrate(self) -> None:
+        """From the version of the file to this one's."""
+        if self._known_version() == VERSION:  # by another process meanwhile
+            return
+        self._check_content()
+        add_checksums(self._connection)
+        for rows in self._items():
+            self._insert_sums(block_sums(rows))
+        self.version = VERSION
 
     def close(self) -> None:
-        with self.lock:
-            self._connection.close()
+        if self._opened.is_own():
+            with self.lock:
+                self._opened.close()
 
-    def _check_unchanged(self) -> None:
-        if self._fixed is not None and self._fixed != _version(self.file):
-            raise CollectionError(
-                f"{self.path} was changed since it was opened, by one whom it can't be locked against: refresh it."
-            )
+    def check_process(self) -> None:
+        """A CollectionError in a process that was forked from the one that opened the file.
+
+        It stands before every taking of the lock, which a thread that the child does not have may hold.
+        """
+        self._opened.check_process()
 
     def renew(self) -> bool:
         """Open the file anew if it was changed behind SQLite's back; whether it was. It may be another one now."""
+        self.check_process()
         with self.lock:
-            if self._fixed is None or self._fixed == _version(self.file):
+            if not self._opened.was_changed():
                 return False
             fresh = Database(self.file, readonly=self._readonly)
             if fresh.n_bits != self.n_bits:
                 fresh.close()
                 raise CollectionError(f"{self.path} is another collection now, of {fresh.n_bits} bits: open it again.")
-            self._connection.close()
-            self._connection, self._fixed, self.meta = fresh._connection, fresh._fixed, fresh.meta
+            before, self._opened = self._opened, fresh._opened
+            self.meta, self.version = fresh.meta, fresh.version
+            before.close()
             return True
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        self.check_process()
         with self.lock, translated(self.path):
-            self._check_unchanged()
+            self._opened.check_unchanged()
             try:
                 return self._connection.execute(sql, values).fetchall()
             finally:
-                self._check_unchanged()
-
-    def _fetched(self, cursor: sqlite3.Cursor, size: int) -> list[Any]:
-        try:
-            return cursor.fetchmany(size)
-        finally:
-            self._check_unchanged()
+                self._opened.check_unchanged()
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        self.check_process()
         with self.lock, translated(self.path):
             self._connection.executemany(sql, rows)
 
-    @contextmanager
-    def transaction(self, *, write: bool) -> Iterator[None]:
-        """All of it or nothing; a reader sees the file as it is at its first look."""
+    def transact(self, action: Callable[[], T], *, begin: str = "BEGIN") -> T:
+        """Do all of it or nothing; a reader sees the file as it is at its first look.
+
+        A function rather than a context manager: however it ends, also by an interrupt as it begins, nothing stays
+        locked.
+        """
+        self.check_process()
         with self.lock, translated(self.path):
-            self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
-                yield
+                if self._connection.in_transaction:  # two interrupts at once, the second while the first was handled
+                    self._connection.execute("ROLLBACK")
+                self._connection.execute(begin)
+                result = action()
                 self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+        return result
+
+    def change(self, action: Callable[[], T]) -> T:
+        """The same for what writes: it is on the disk when this returns, in the file that has the name."""
+
+        def checked() -> T:
+            self._opened.check_place()
+            if self._known_version() != self.version:
+                raise CollectionError(f"{self.path} was brought to another version since it was opened: open it again.")
+            result = action()
+            self._opened.check_place()
+            return result
+
+        result = self.transact(checked, begin="BEGIN IMMEDIATE")
+        self._opened.check_place()
+        return result
+
+    # -- what is not an item ------------------------------------------------------------------------------------------
 
     def model(self) -> bytes | None:
         found = self.execute("SELECT value FROM meta WHERE name = 'model'")
         return bytes(found[0][0]) if found else None
 
-    # -- codes --------------------------------------------------------------------------------------------------------
+    def next_id(self) -> int:
+        ((value, crc),) = self.execute("SELECT value, crc FROM meta WHERE name = 'next_id'")
+        if crc != meta_crc("next_id", value):
+            raise CollectionError(f"{self.path} is damaged: it does not say which id is the next.")
+        return int(value)
+
+    def set_next_id(self, value: int) -> None:
+        self.execute("UPDATE meta SET value = ?, crc = ? WHERE name = 'next_id'", (value, meta_crc("next_id", value)))
+
+    # -- items --------------------------------------------------------------------------------------------------------
 
     def codes(self, first: int | None = None, last: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Ids, ascending, and packed codes of all items, or of those with ids from ``first`` to ``last``."""
-        where, values = ("", ()) if first is None else (" WHERE id BETWEEN ? AND ?", (first, last))
-        ids, blobs = [], []
+        self.check_process()
+        blocks = None if first is None or last is None else block_range(first, last)
         with self.lock, translated(self.path):
-            cursor = self._connection.execute(f"SELECT id, code FROM items{where} ORDER BY id", values)
-            while rows := self._fetched(cursor, _FETCHED):
-                some, codes = zip(*rows, strict=True)
-                ids.append(np.array(some, dtype=np.int64))
-                blobs.append(b"".join(codes))
-        found = np.concatenate(ids) if ids else np.empty(0, np.int64)
-        content = np.frombuffer(b"".join(blobs), dtype=np.uint8)
-        if content.size != len(found) * self._width:
-            raise CollectionError(f"{self.path} is damaged: its codes do not have {self.n_bits} bits.")
-        return found, content.reshape(len(found), self._width)
+            parts = [(rows.ids, rows.codes) for rows in self._items(blocks)]
+        if not parts:
+            return np.empty(0, np.int64), np.empty((0, self._width), np.uint8)
+        ids, codes = (np.concatenate(column) for column in zip(*parts, strict=True))
+        part = (
+            slice(*np.searchsorted(ids, (first, last + 1))) if first is not None and last is not None else slice(None)
+        )
+        return ids[part], codes[part]
 
-    def rows(self, size: int) -> Iterator[list[Any]]:
-        """Ids, codes, sources and payloads of all items, by id, so many at a time, as they are at the first.
+    def rows(self, size: int) -> Iterator[Rows]:
+        """All items, by id, so many at a time, as they are at the first.
 
         By a connection of its own, so that others can go on meanwhile.
         """
@@ -235,15 +233,80 @@ class Database:
             with translated(self.path):
                 # No lock is held while others go on, who may be in another thread.
                 own._connection.execute("BEGIN")
-                cursor = own._connection.execute("SELECT id, code, source, payload FROM items ORDER BY id")
+                items = resized(own._items(), size)
             while True:
                 with translated(self.path):
-                    rows = own._fetched(cursor, size)
-                if not rows:
+                    rows = next(items, None)
+                if rows is None:
                     return
                 yield rows
         finally:
-            own._connection.close()
+            own.close()
+
+    def _items(self, blocks: tuple[int, int] | None = None) -> Iterator[Rows]:
+        """All items by id, or those of the blocks from one to another, compared with their checksums."""
+        kept = self._sums(blocks)
+        for batch in whole_blocks(self._fetched(blocks)):
+            rows = checked_rows(batch, self._width)
+            if kept is not None:
+                found = block_sums(rows)
+                n = len(found.blocks)
+                check_sums(found, Sums(kept.blocks[:n], kept.crcs[:n]))
+                kept = Sums(kept.blocks[n:], kept.crcs[n:])
+            yield rows
+        if kept is not None:
+            check_sums(Sums(kept.blocks[:0], kept.crcs[:0]), kept)
+
+    def _fetched(self, blocks: tuple[int, int] | None) -> Iterator[list[Any]]:
+        where, values = ("", ()) if blocks is None else (" WHERE id BETWEEN ? AND ?", id_range(*blocks))
+        cursor = self._connection.execute(f"SELECT id, code, source, payload FROM items{where} ORDER BY id", values)
+        while True:
+            self.check_process()
+            try:
+                rows = cursor.fetchmany(_FETCHED)
+            finally:
+                self._opened.check_unchanged()
+            if not rows:
+                return
+            yield rows
+
+    def _sums(self, blocks: tuple[int, int] | None) -> Sums | None:
+        """The checksums that are kept; None in a file that has none."""
+        if self.version == 1:
+            return None
+        where, values = ("", ()) if blocks is None else (" WHERE block BETWEEN ? AND ?", blocks)
+        rows = self._connection.execute(f"SELECT block, crc FROM checks{where} ORDER BY block", values).fetchall()
+        if not {type(number) for row in rows for number in row} <= {int}:
+            raise Damage("a checksum is no number")
+        numbers, crcs = np.array(rows, dtype=np.int64).reshape(-1, 2).T
+        return Sums(numbers, crcs)
+
+    def check_items(self, ids: NDArray[np.int64]) -> None:
+        """Before a change: what it changes, or stands beside it under one checksum, must be as it was written."""
+        with self.lock, translated(self.path):
+            for blocks in block_runs(ids, _BLOCKS):
+                for _ in self._items(blocks):
+                    pass
+
+    def renew_sums(self, ids: NDArray[np.int64]) -> None:
+        """After a change, in its transaction: the checksums of the blocks in which these ids are."""
+        with self.lock, translated(self.path):
+            for blocks in block_runs(ids, _BLOCKS):
+                self._connection.execute("DELETE FROM checks WHERE block BETWEEN ? AND ?", blocks)
+                for batch in whole_blocks(self._fetched(blocks)):
+                    self._insert_sums(block_sums(checked_rows(batch, self._width)))
+
+    def _insert_sums(self, sums: Sums) -> None:
+        rows = zip(sums.blocks.tolist(), sums.crcs.tolist(), strict=True)
+        self._connection.executemany("INSERT INTO checks VALUES (?, ?)", rows)
+
+    def check_sources(self) -> None:
+        """A CollectionError if the index by source does not agree with the items; looked at before it is first used."""
+        if self._sources_checked:
+            return
+        if (found := self.execute("PRAGMA integrity_check(1)")) != [("ok",)]:
+            raise CollectionError(f"{self.path} is damaged: {' '.join(str(found[0][0]).split())}.")
+        self._sources_checked = True
 
     def select(self, columns: str, name: str, values: Sequence[Any] | None = None) -> Iterator[Any]:
         """Columns of the items with one of these ids or sources; None: with any."""
@@ -288,71 +351,3 @@ class Database:
             else:
                 merged.append((first, last))
         return merged
-
-
-def _check_file(path: Path, file: Path) -> None:
-    """Refuse, before SQLite makes something of it, what is no SQLite file or was cut off."""
-    if not file.is_file():
-        raise FileNotFoundError(f"no collection is at {path}.")
-    with open(file, "rb") as opened:
-        head = opened.read(100)
-        size = os.fstat(opened.fileno()).st_size
-    if head[:16] != _MAGIC or len(head) < 100:
-        raise CollectionError(f"{path} is not a collection: not an SQLite file, or cut off.")
-    page = int.from_bytes(head[16:18], "big")
-    page = 65536 if page == 1 else page
-    promised = page * int.from_bytes(head[28:32], "big")
-    log = file.with_name(f"{file.name}-wal")
-    # Beside a log of writes the file may be behind what its header says.
-    if size < promised and not (log.exists() and log.stat().st_size):
-        raise CollectionError(f"{path} is cut off: it has {size:,} bytes of {promised:,}.")
-
-
-def _version(file: Path) -> tuple[tuple[int, int, int], ...]:
-    """What another content of the file, or of the log of writes beside it, changes."""
-    found = []
-    for path in (file, file.with_name(f"{file.name}-wal")):
-        try:
-            known = os.stat(path)
-        except OSError:
-            continue
-        if known.st_size:
-            found.append((known.st_ino, known.st_size, known.st_mtime_ns))
-    return tuple(found)
-
-
-def _connect(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
-    """A connection, and whether SQLite takes the file for one that does not change."""
-
-    def connect(options: str) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            f"file:{quote(os.fsencode(path))}?{options}",
-            uri=True,
-            timeout=BUSY_SECONDS,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        try:
-            connection.execute("SELECT count(*) FROM sqlite_master")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    try:
-        connection = connect("mode=rw")
-        if readonly:
-            # Rather than mode=ro, which leaves behind the files that SQLite makes beside it.
-            connection.execute("PRAGMA query_only = ON")
-        return connection, False
-    except sqlite3.OperationalError:
-        if not readonly:
-            raise
-    try:
-        return connect("mode=ro"), False
-    except sqlite3.OperationalError:
-        # Where nothing can be written (a CD, another's folder) there can be no log of writes beside the file either.
-        log = path.with_name(f"{path.name}-wal")
-        if log.exists() and log.stat().st_size:
-            raise
-        return connect("mode=ro&immutable=1"), True

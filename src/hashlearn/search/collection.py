@@ -15,13 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from hashlearn.codes import check_codes
 from hashlearn.errors import CollectionError, ModelFileError
-from hashlearn.search import _database
+from hashlearn.search import _connection
 from hashlearn.search._answers import Matches, Neighbours
 from hashlearn.search._database import Database
 from hashlearn.search._items import Item, blobs_of, checked_sources, json_text, payload_texts
 from hashlearn.search._state import Ids, checked_ids
 from hashlearn.search.index import HammingIndex
-from hashlearn.storage import check_target
+from hashlearn.storage import check_target, parse_json
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -37,13 +37,16 @@ class _Change(NamedTuple):
     gone: Ids
     codes: NDArray[np.uint8]
     ids: Ids
+    #: All of which something is changed, be it a source or payload.
+    touched: Ids
 
 
 class Collection:
     """Codes with ids, sources and payloads, kept in one file and searched in memory.
 
     Every change is a transaction: when the call returns it is on the disk, and whatever happens in the middle of it
-    leaves the file as it was. Many may read while one writes; :meth:`refresh` shows what others wrote.
+    leaves the file as it was. Many may read while one writes; :meth:`refresh` shows what others wrote. What is damaged
+    is noticed when it is opened, by checksums. A process that is forked must open it again.
 
     Example:
         >>> from hashlearn import ITQ
@@ -62,7 +65,7 @@ class Collection:
         self._model: Hasher | None = None
         self.index = HammingIndex(database.n_bits)
         self._seen = 0
-        self._load()
+        database.transact(self._read_all)
 
     @classmethod
     def create(
@@ -99,7 +102,7 @@ class Collection:
             meta |= {"method": model.name, "n_features": int(model.n_features_in_)}
         assert n_bits is not None
         HammingIndex(n_bits)  # refuses what is no number of bits
-        _database.create(Path(os.path.realpath(path)), int(n_bits), meta)
+        _connection.create(Path(os.path.realpath(path)), int(n_bits), meta)
         return cls.open(path)
 
     @classmethod
@@ -153,9 +156,11 @@ class Collection:
     def info(self) -> dict[str, Any]:
         """The plain values that it was made with."""
         try:
-            found: dict[str, Any] = dict(json.loads(self._database.meta.get("info") or "{}"))
-        except (TypeError, ValueError):
-            raise CollectionError(f"{self.path} is damaged: what it was made with is no JSON.") from None
+            found = parse_json(self._database.meta["info"])
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise CollectionError(f"{self.path} is damaged: what it was made with is no JSON object.")
         return found
 
     @property
@@ -238,7 +243,7 @@ class Collection:
         def write() -> _Change:
             keep = self._new_ones(wanted, own) if unless_there else np.arange(n)
             chosen = np.take(array, keep, axis=0)
-            after = self._next_id()
+            after = self._database.next_id()
             if wanted is not None:
                 given = wanted[keep]
             elif after + len(keep) > np.iinfo(np.int64).max:
@@ -246,13 +251,14 @@ class Collection:
             else:
                 given = np.arange(after, after + len(keep), dtype=np.int64)
             self.check_new(given)
+            self._database.check_items(given)
             rest = ((own[row], texts[row]) for row in keep.tolist())
             rows = ((id, code, *both) for id, code, both in zip(given.tolist(), blobs_of(chosen), rest, strict=True))
             self._database.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", rows)
             if len(given):
                 after = max(after, int(given.max()) + 1)
-                self._database.execute("UPDATE meta SET value = ? WHERE name = 'next_id'", (after,))
-            return _Change(given[:0], chosen, given)
+                self._database.set_next_id(after)
+            return _Change(given[:0], chosen, given, given)
 
         return self._change(write).ids
 
@@ -262,12 +268,6 @@ class Collection:
         there = self.index.contains(given)
         if there.any():
             raise ValueError(f"id {given[there].min()} is in the collection already.")
-
-    def _next_id(self) -> int:
-        found = self._database.execute("SELECT value FROM meta WHERE name = 'next_id'")
-        if len(found) != 1 or not isinstance(found[0][0], int):
-            raise CollectionError(f"{self.path} is damaged: it does not say which id is the next.")
-        return found[0][0]
 
     def _new_ones(self, ids: Ids | None, sources: list[str | None]) -> NDArray[np.intp]:
         """Which of the items are not there yet, by id or else by source, and not among those before them either."""
@@ -288,7 +288,7 @@ class Collection:
         def write() -> _Change:
             self._check_known(given)
             self._database.executemany("DELETE FROM items WHERE id = ?", ((id,) for id in given.tolist()))
-            return _Change(given, self.index.codes[:0], given[:0])
+            return _Change(given, self.index.codes[:0], given[:0], given)
 
         self._change(write)
 
@@ -325,8 +325,8 @@ class Collection:
             rows = zip(*columns.values(), given.tolist(), strict=True)
             self._database.executemany(f"UPDATE items SET {assignments} WHERE id = ?", rows)
             if array is None:
-                return _Change(given[:0], self.index.codes[:0], given[:0])
-            return _Change(given, array, given)
+                return _Change(given[:0], self.index.codes[:0], given[:0], given)
+            return _Change(given, array, given, given)
 
         self._change(write)
 
@@ -334,16 +334,22 @@ class Collection:
         unknown = ids[~self.index.contains(ids)]
         if len(unknown):
             raise ValueError(f"id {unknown[0]} is not in the collection.")
+        self._database.check_items(ids)
 
     def _change(self, write: Callable[[], _Change]) -> _Change:
         """Do what ``write`` does in one transaction, and take it over into the index."""
+
+        def transaction() -> tuple[_Change, int]:
+            self._catch_up()
+            change = write()
+            self._database.renew_sums(change.touched)
+            self._database.log_change(change.gone if len(change.gone) else change.ids)
+            return change, self._database.last_change()
+
+        self._database.check_process()
         with self._database.lock:  # until the index is in step, for other threads of this process
-            with self._database.transaction(write=True):
-                self._catch_up()
-                change = write()
-                self._database.log_change(change.gone if len(change.gone) else change.ids)
-                number = self._database.last_change()
-            self.index.exchange(*change)
+            change, number = self._database.change(transaction)
+            self.index.exchange(change.gone, change.codes, change.ids)
             self._seen = number
         return change
 
@@ -364,10 +370,11 @@ class Collection:
         removed since a search found it.
         """
         wanted = checked_ids(ids, distinct=False).tolist()
-        found: dict[int, Item] = {}
-        with self._database.transaction(write=False):
-            for row in self._database.select("id, source, payload", "id", list(dict.fromkeys(wanted))):
-                found[row[0]] = self._item(*row)
+
+        def read() -> list[Any]:
+            return list(self._database.select("id, source, payload", "id", list(dict.fromkeys(wanted))))
+
+        found = {row[0]: self._item(*row) for row in self._database.transact(read)}
         if not skip_missing:
             for id in wanted:
                 if id not in found:
@@ -377,9 +384,8 @@ class Collection:
     def batches(self, size: int = 10_000) -> Iterator[tuple[NDArray[np.uint8], list[Item]]]:
         """Codes and items, by id, as the file has them when it begins, whatever others change meanwhile."""
         for rows in self._database.rows(size):
-            content = np.frombuffer(b"".join(row[1] for row in rows), np.uint8)
-            items = [self._item(id, source, payload) for id, _, source, payload in rows]
-            yield content.reshape(len(rows), -1), items
+            texts = zip(rows.ids.tolist(), rows.sources, rows.payloads, strict=True)
+            yield rows.codes, [self._item(*row) for row in texts]
 
     def _item(self, id: int, source: str | None, payload: str | None) -> Item:
         try:
@@ -393,6 +399,7 @@ class Collection:
         if isinstance(sources, str):
             raise ValueError("sources must be a list of them, not a text.")
         wanted = None if sources is None else list(dict.fromkeys(checked_sources(sources, len(sources))))
+        self._database.check_sources()
         for source, id in self._database.select("source, id", "source", wanted):
             found.setdefault(source, []).append(id)
         return {source: sorted(ids) for source, ids in found.items()}
@@ -401,22 +408,19 @@ class Collection:
 
     def refresh(self) -> bool:
         """See what others changed since; whether codes or ids did. Sources and payloads are always the file's."""
+        self._database.check_process()
         with self._database.lock:
             before = self._seen
             renewed = self._database.renew()
-            with self._database.transaction(write=False):
-                if renewed:  # perhaps another file, whose log tells of other changes
-                    self._model = None
-                    self._read_all(self._database.last_change())
-                else:
-                    self._catch_up()
+            if renewed:  # perhaps another file, whose log tells of other changes
+                self._model = None
+                self._database.transact(self._read_all)
+            else:
+                self._database.transact(self._catch_up)
             return renewed or self._seen != before
 
-    def _load(self) -> None:
-        with self._database.transaction(write=False):
-            self._read_all(self._database.last_change())
-
-    def _read_all(self, number: int) -> None:
+    def _read_all(self) -> None:
+        number = self._database.last_change()
         ids, codes = self._database.codes()
         self._exchange(self.index.ids, codes, ids)
         self._seen = number
@@ -435,7 +439,7 @@ class Collection:
             return
         ranges = self._database.changes_since(self._seen)
         if ranges is None:
-            self._read_all(number)
+            self._read_all()
             return
         known = self.index.ids
         some = [self._database.codes(first, last) for first, last in ranges]

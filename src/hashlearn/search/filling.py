@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hashlearn.errors import ModelFileError
 from hashlearn.progress import progress_bar
 from hashlearn.search._items import payload_texts
 from hashlearn.search.collection import Collection
-from hashlearn.storage import content_key
+from hashlearn.storage import content_key, parse_json
 
 if TYPE_CHECKING:
     from hashlearn.features import ImageFeatures
@@ -46,7 +47,12 @@ def features_of(model: Hasher) -> ImageFeatures | None:
     from hashlearn.features import ImageFeatures
 
     text = getattr(model, "info_", {}).get("features")
-    return None if text is None else ImageFeatures.from_dict(json.loads(text))
+    if text is None:
+        return None
+    try:
+        return ImageFeatures.from_dict(parse_json(text))
+    except ValueError as error:
+        raise ModelFileError(f"what the model says of its features can't be read: {error}") from None
 
 
 def collection_for(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import operator
 import os
+from dataclasses import dataclass, field, replace
 from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,18 +25,23 @@ if TYPE_CHECKING:
 
 __all__ = ["HammingIndex"]
 
-_NOT_COPIED = {
-    "_state",
-    "_changing",
-    "_making",
-    "_estimate",
-    "_changed",
-    "_room",
-    "_tables",
-    "_ledger",
-    "_served",
-    "_impossible",
-}
+
+_NOT_COPIED = {"_content", "_changing", "_making", "_estimate", "_changed"}
+
+
+@dataclass(frozen=True, eq=False)
+class _Content:
+    """The codes of one moment and all that is true of them alone. A change puts another one in its place, whole."""
+
+    state: State
+    #: Larger arrays, of which the state is the beginning; what is behind it may be filled.
+    room: State | None = None
+    tables: Tables | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    #: Tables for which there was no memory.
+    impossible: set[Shape] = field(default_factory=set)
+    #: Radii at which no tables are better than those that are there.
+    served: set[int] = field(default_factory=set)
 
 
 class HammingIndex:
@@ -61,22 +68,23 @@ class HammingIndex:
         self._begin(State(np.empty((0, self._width), np.uint8), np.empty(0, np.int64)))
 
     def _begin(self, state: State) -> None:
-        self._changing, self._making = Lock(), Lock()
+        self._make_locks()
         self._estimate: Estimate | None = None
         # Codes that were changed or removed since the estimate was made.
         self._changed = 0
-        self._set(state)
+        self._content = _Content(state)
+        _indexes.add(self)
 
-    def _set(self, state: State, room: State | None = None) -> None:
-        self._state = state
-        #: Larger arrays, of which the state is the beginning; what is behind it may be filled.
-        self._room = room
-        self._tables: Tables | None = None
-        self._ledger = Ledger()
-        # Tables for which there was no memory.
-        self._impossible: set[Shape] = set()
-        # Radii at which no tables are better than those that are there.
-        self._served: set[int] = set()
+    def _make_locks(self) -> None:
+        self._changing, self._making = Lock(), Lock()
+
+    @property
+    def _state(self) -> State:
+        return self._content.state
+
+    @property
+    def _tables(self) -> Tables | None:
+        return self._content.tables
 
     def __len__(self) -> int:
         return len(self._state.ids)
@@ -144,7 +152,7 @@ class HammingIndex:
         ordered = given[order]
         if not len(given):
             if state is not self._state:
-                self._set(state)
+                self._content = _Content(state)
         elif not len(state.ids) or ordered[0] > state.ids[-1]:
             self._append(state, np.take(new, order, axis=0), ordered)
         else:
@@ -153,18 +161,18 @@ class HammingIndex:
                 raise ValueError(f"id {ordered[there][0]} is in the index already{more(there.sum())}.")
             rows = np.insert(np.arange(len(state.ids)), places, len(state.ids) + order)
             codes = np.take(np.concatenate([state.codes, new]), rows, axis=0)
-            self._set(State(codes, np.insert(state.ids, places, ordered)))
+            self._content = _Content(State(codes, np.insert(state.ids, places, ordered)))
 
     def _append(self, state: State, codes: Codes, ids: Ids) -> None:
         """Fill the room behind the last code; make more of it first if there is too little."""
         n, after = len(state.ids), len(state.ids) + len(ids)
-        room = self._room if state is self._state else None
+        room = self._content.room if state is self._state else None
         if room is None or after > len(room.ids):
             size = max(after, n + n // 2)
             room = State(np.empty((size, self._width), np.uint8), np.empty(size, np.int64))
             room.codes[:n], room.ids[:n] = state
         room.codes[n:after], room.ids[n:after] = codes, ids
-        self._set(State(room.codes[:after], room.ids[:after]), room)
+        self._content = _Content(State(room.codes[:after], room.ids[:after]), room)
 
     def remove(self, ids: ArrayLike) -> None:
         """Remove codes. A ValueError, and nothing removed, if an id is not there or is given twice."""
@@ -179,7 +187,7 @@ class HammingIndex:
             changed = np.array(state.codes)
             changed[rows] = new
             self._changed += len(rows)
-            self._set(State(changed, state.ids))
+            self._content = _Content(State(changed, state.ids))
 
     def exchange(self, gone: ArrayLike, codes: ArrayLike, ids: ArrayLike) -> None:
         """Remove the ids ``gone`` and add codes under ``ids`` in one step, which no search sees half done.
@@ -260,21 +268,23 @@ class HammingIndex:
     def _tables_for(self, state: State, radius: int, n_queries: int, *, forced: bool) -> Tables | None:
         """Tables to search in, made if that pays (or if they are asked for); None: scan."""
         with self._changing:
-            if state is not self._state and not forced:  # changed meanwhile
+            content = self._content
+            if state is not content.state and not forced:  # changed meanwhile
                 return None
-            self._ledger.note(radius, n_queries)
-            tables = self._tables if state is self._state else None
-            if tables is not None and radius in self._served:
+            ledger = content.ledger
+            ledger.note(radius, n_queries)
+            tables = content.tables if state is content.state else None
+            if tables is not None and radius in content.served:
                 return tables
-            if tables is None and not forced and self._ledger.n_queries < least_queries(len(state.ids), self._width):
+            if tables is None and not forced and ledger.n_queries < least_queries(len(state.ids), self._width):
                 return None  # nothing is worth making yet, without the time to see what might be
             costs = self._costs(state)
             there = None if tables is None else tables.shape
-            self._ledger.settle(costs, there)
-            now, better = choose(costs, radius, there, self._ledger)
-            better = None if better in self._impossible else better
+            ledger.settle(costs, there)
+            now, better = choose(costs, radius, there, ledger)
+            better = None if better in content.impossible else better
             if now is not None and now == costs.best(radius):
-                self._served.add(radius)
+                content.served.add(radius)
             if forced and better is None:
                 now = there if there is not None and costs.by_tables(there, radius) < inf else None
                 better = costs.cheapest(radius) if now is None else None
@@ -291,27 +301,27 @@ class HammingIndex:
         Unless it is to wait, None if another thread is making some, or the codes or the tables are no longer those for
         which it was decided. Not with the lock of changes, for searches and changes to go on.
         """
-        if not self._making.acquire(blocking=wait):
+        if not wait and self._making.locked():
             return None
-        try:
-            tables = self._tables
-            if state is self._state and tables is not None and tables.shape == shape:
+        # Not acquire and try: an interrupt between the two would leave it locked.
+        with self._making:
+            content = self._content
+            tables = content.tables
+            if state is content.state and tables is not None and tables.shape == shape:
                 return tables  # by the thread that was waited for
-            if not wait and (state is not self._state or tables is not instead_of):
+            if not wait and (state is not content.state or tables is not instead_of):
                 return None
             try:
                 tables = Tables(state.codes, shape)
             except (MemoryError, RuntimeError):  # FAISS's errors are the latter
-                self._impossible.add(shape)
+                content.impossible.add(shape)
                 if wait:
                     raise
                 return None
             with self._changing:
                 if state is self._state:
-                    self._tables, self._ledger, self._served = tables, Ledger(), set()
+                    self._content = replace(self._content, tables=tables, ledger=Ledger(), served=set())
             return tables
-        finally:
-            self._making.release()
 
     # -- plans --------------------------------------------------------------------------------------------------------
 
@@ -330,9 +340,10 @@ class HammingIndex:
         if not len(self):
             return Plan("scan", f"{self._size()} are compared", 0.0)
         costs = self._costs(self._state)
-        there = None if self._tables is None else self._tables.shape
-        self._ledger.settle(costs, there)
-        return plan_within(costs, radius, there, self._ledger, n_queries)
+        content = self._content
+        there = None if content.tables is None else content.tables.shape
+        content.ledger.settle(costs, there)
+        return plan_within(costs, radius, there, content.ledger, n_queries)
 
     def _costs(self, state: State) -> Costs:
         return Costs(Size(len(state.ids), self.n_bits, self._width), self._fresh_estimate(state))
@@ -370,8 +381,21 @@ class HammingIndex:
 
         n_bits, codes, ids = read_index(path, mmap=mmap, check=check)
         index = cls(n_bits)
-        index._set(State(padded(codes, index._width), ids))
+        index._content = _Content(State(padded(codes, index._width), ids))
         return index
+
+
+_indexes: WeakSet[HammingIndex] = WeakSet()
+
+
+def _renew_locks() -> None:
+    """In a forked child: a lock may be held by a thread that the child does not have, and nothing is half changed."""
+    for index in list(_indexes):
+        index._make_locks()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _at_least(name: str, value: int, least: int) -> int:
