@@ -372,3 +372,85 @@ def test_unknown_names_are_attribute_errors():
         _ = hashlearn.magic
     assert {"ITQ", "METHODS", "load", "evaluation"} <= set(dir(hashlearn))
     assert hashlearn.__version__ == "0.1.0"
+
+
+@pytest.mark.parametrize(
+    ("method", "parameter", "words"),
+    [
+        ("itq", "max_iter=1e400", "max_iter must be a whole number of at least 1; got '1e400'"),
+        ("itq", "max_iter=1" + "0" * 400, "max_iter must be a whole number of at least 1; got"),
+        ("itq", "max_iter=1" + "0" * 200, "max_iter must be at most"),
+        ("itq", "max_iter=NaN", "max_iter must be a whole number of at least 1; got 'NaN'"),
+        ("udh-dnn", "hidden_units=" + "[" * 5000, "hidden_units must be 'auto' or a list"),
+        ("udh-dnn", "hidden_units=" + "[" * 150 + "]" * 150, "hidden_units must be a whole number"),
+        ("udh-dnn", "lambda1=1" + "0" * 400, "lambda1 must be a number"),
+        ("itq", "units=" + "[" * 5000, "-p takes name=value"),
+    ],
+)
+def test_hostile_parameters_are_one_line_and_exit_code_2(method, parameter, words, tmp_path):
+    done = run("fit", "digits", "-m", method, "-p", parameter, "-o", tmp_path / "x.model")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert len(done.stderr) < 700
+    assert not list(tmp_path.iterdir())
+
+
+def test_python_without_docstrings_is_enough(tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).random((20, 4)))
+    record = tmp_path / "results" / "fig-mnist" / "x.json"
+    record.parent.mkdir(parents=True)
+    record.write_text("{}")
+    code = (
+        "import sys\n"
+        "from hashlearn.cli import main\n"
+        "for arguments in (\n"
+        "    'methods', 'methods --json', '--help', 'fit --help', 'fit x.npy -b 4 -o m', 'index m x.npy -o c.hl',\n"
+        "    'search c.hl x.npy -k 1', 'report results -o r.html'\n"
+        "):\n"
+        "    sys.argv = ['hashlearn', *arguments.split()]\n"
+        "    try:\n"
+        "        main()\n"
+        "        code = 0\n"
+        "    except SystemExit as end:\n"
+        "        code = end.code or 0\n"
+        "    print('code', code, file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert "Traceback" not in done.stderr
+    codes = [line for line in done.stderr.splitlines() if line.startswith("code")]
+    assert codes == ["code 0"] * 7 + ["code 2"], done.stderr  # of the report, since the file holds no result
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell's")
+def test_a_process_without_a_stderr_works_and_keeps_its_talk_from_the_data(tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).random((20, 4)))
+    write_vectors(tmp_path / "q.npy", np.zeros((1, 4)))
+    commands = (
+        "fit x.npy -m lsh -b 4 -o m --json",
+        "index m x.npy -o c.hl --json",
+        "evaluate m -d digits",  # an error
+        "reproduce --quick --data digits fig-mnist --methods lsh --bits 8 --seeds 1 --out r --json",
+    )
+    for command in commands:
+        done = subprocess.run(
+            f"{sys.executable} -m hashlearn.cli {command} 2>&-",
+            shell=True,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+        )
+        if command.startswith("evaluate"):
+            assert (done.returncode, done.stdout) == (2, "")
+        else:
+            assert done.returncode == 0, command
+            json.loads(done.stdout)
+
+
+def test_what_the_library_logs_is_a_line_each(tmp_path):
+    bad = tmp_path / "results" / "fig-mnist" / "a\nb.json"
+    bad.parent.mkdir(parents=True)
+    bad.write_text("{")
+    done = run_apart("report", tmp_path / "results", "-o", tmp_path / "r.html")
+    assert done.returncode == 2
+    assert [line.partition(": ")[2].partition(": ")[0] for line in done.stderr.splitlines()] == ["warning", "error"]

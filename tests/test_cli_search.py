@@ -591,3 +591,135 @@ def test_the_examples_of_the_help_work_as_written(command, made, tmp_path):
 
 def test_the_help_of_data_images_has_an_example():
     assert "Example: hashlearn data images" in run("data", "images", "--help").stdout
+
+
+# -- what is no file, or holds what it should not --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'{"a": NaN}', "NaN is no JSON number"),
+        (b"\xff", "not UTF-8"),
+        (b"[" * 100_000, "nested too deep"),
+        (b"1" + b"0" * 400, "beyond the range"),
+        (b"", "Expecting value"),
+    ],
+)
+def test_a_bad_payload_is_said_with_its_line(line, words, vectors, tmp_path):
+    path = tmp_path / "payloads.txt"
+    path.write_bytes(b'{"a": 1}\n' + line + b"\n")
+    done = run("add", vectors[0] / "x.hl", vectors[0] / "x.npy", "--payloads", path, code=2)
+    assert f"{path}, line 2: not a JSON value" in done.stderr
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_payloads_that_the_memory_can_not_hold_are_refused(vectors, tmp_path, monkeypatch):
+    path = tmp_path / "payloads.txt"
+    path.write_text("1\n" * 1000)
+    monkeypatch.setattr("hashlearn.memory.free_memory", lambda: 1000)
+    done = run("add", vectors[0] / "x.hl", vectors[0] / "x.npy", "--payloads", path, code=2)
+    assert "too many for the 1,000 bytes of memory" in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_pipes_are_refused_and_not_waited_for(vectors, tmp_path):
+    """In a process of its own, which can be ended."""
+    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "pipe.png")
+    folder = vectors[0]
+    commands = [
+        ["add", folder / "x.hl", folder / "x.npy", "--payloads", "pipe"],
+        ["add", folder / "x.hl", folder / "x.npy", "--ids", "pipe"],
+        ["fit", folder / "x.npy", "-m", "ksh", "--labels", "pipe", "-o", "m"],
+        ["fit", "mnist", "--source", "pipe", "-o", "m"],
+        ["fit", "cifar10", "--source", "pipe", "-o", "m"],
+        ["fit", "siftsmall", "--source", "pipe", "-o", "m"],
+        ["info", "pipe"],
+        ["encode", "pipe", folder / "x.npy", "-o", "c.npy"],
+        ["search", folder / "x.hl", "pipe"],
+        ["search", folder / "x.hl", "pipe.png"],
+        ["search", "pipe", "--id", "1"],
+        ["duplicates", folder / "x.hl", "--html", "pipe"],
+        ["export", "pipe", "--to", "onnx", "-o", "x.onnx"],
+        ["report", "pipe"],
+    ]
+    code = (
+        "import json, sys\n"
+        "from hashlearn.cli import main\n"
+        "for command in json.loads(sys.argv[1]):\n"
+        "    sys.argv = ['hashlearn', *command]\n"
+        "    try:\n"
+        "        main()\n"
+        "    except SystemExit as end:\n"
+        "        print(end.code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps([[str(word) for word in command] for command in commands])],
+        capture_output=True, text=True, timeout=120, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.stdout.split() == ["2"] * len(commands), done.stderr
+    assert len(done.stderr.splitlines()) == len(commands)
+
+
+# -- somebody else's collection --------------------------------------------------------------------------------------
+
+
+def foreign(own, source, root="photos"):
+    """A collection like the one that is there, but a picture of the user's is among its own: that item's id."""
+    (own.parent / "private").mkdir()
+    picture(5).save(own.parent / "private" / "secret.png")
+    with Collection.open(own / "photos.hl") as collection:
+        info, model, codes = {**collection.info, "root": root}, collection.model, collection.index.codes.copy()
+        items = collection.get(collection.ids)
+    (own / "photos.hl").unlink()
+    (twin,) = (item.id for item in items if item.source == "a/twin one.png")
+    sources = [source if item.id == twin else item.source for item in items]
+    with Collection.create(own / "photos.hl", model=model, info=info) as collection:
+        collection.add(codes, [item.id for item in items], sources=sources)
+    return twin
+
+
+@pytest.mark.parametrize("source", ["../../private/secret.png", "{absolute}", "link.png", "linked/secret.png"])
+def test_pictures_outside_of_the_collections_folder_are_not_shown(source, own):
+    source = source.format(absolute=own.parent / "private" / "secret.png")
+    id = foreign(own, source)
+    (own / "photos" / "link.png").symlink_to(own.parent / "private" / "secret.png")
+    (own / "photos" / "linked").symlink_to(own.parent / "private")
+    for command in (["search", "photos.hl", "--id", id, "-k", 2], ["duplicates", "photos.hl"]):
+        done = run(*command, "--html", "page.html", cwd=own)
+        assert "1 picture not shown" in done.stderr
+        assert "--pictures DIR" in done.stderr
+        hidden = (own / "page.html").read_text(encoding="utf-8")
+        done = run(*command, "--html", "page.html", "--pictures", own.parent, cwd=own)
+        assert "not shown" not in done.stderr
+        shown = (own / "page.html").read_text(encoding="utf-8")
+        times = 2 if command[0] == "search" else 1  # as the query, too
+        assert (hidden.count("no picture"), shown.count("no picture")) == (times, 0)
+        assert shown.count("<img") == hidden.count("<img") + times
+
+
+def test_a_picture_folder_outside_of_the_collections_is_not_shown(own, tmp_path):
+    apart = tmp_path / "apart"
+    apart.mkdir()
+    foreign(own, "a/twin one.png", os.path.relpath(own / "photos", apart))
+    (own / "photos.hl").rename(apart / "photos.hl")
+    done = run("duplicates", "photos.hl", "--radius", 16, "--html", "page.html", cwd=apart)
+    assert "not shown, for not being below the collection's folder; --pictures DIR shows" in done.stderr
+    assert "<img" not in (apart / "page.html").read_text(encoding="utf-8")
+    done = run("duplicates", "photos.hl", "-r", 16, "--html", "page.html", "--pictures", own / "photos", cwd=apart)
+    assert "not shown" not in done.stderr
+    assert "<img" in (apart / "page.html").read_text(encoding="utf-8")
+    # The query is the user's own, wherever it is.
+    run("search", "photos.hl", own / "photos" / "a" / "02.png", "-k", 1, "--html", "page.html", cwd=apart)
+    assert (apart / "page.html").read_text(encoding="utf-8").count("<img") == 1
+
+
+def test_a_folder_of_pictures_goes_with_a_page(own):
+    for arguments, words in (
+        (["duplicates", "photos.hl", "--pictures", "photos"], "--pictures would have no effect"),
+        (["search", "photos.hl", "--id", 1, "--pictures", "photos"], "--pictures would have no effect"),
+        (["duplicates", "photos.hl", "--html", "x.html", "--pictures", "none"], "--pictures must be a folder"),
+    ):
+        assert words in run(*arguments, cwd=own, code=2).stderr

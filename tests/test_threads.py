@@ -1,7 +1,10 @@
 """Threads of ours and of BLAS."""
 
+import os
 import threading
+import time
 
+import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
@@ -70,3 +73,114 @@ def test_cores(monkeypatch):
     assert cores() == 1
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
     assert cores() >= 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "1,2")
+    assert cores() == 1
+
+
+@pytest.mark.parametrize("number", ["", "²", "-1", "0", "9" * 20, "9" * 5000, "1e400", ",", ",1", "None"])
+def test_a_number_of_threads_that_is_none_is_no_limit(number, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    most = cores()
+    monkeypatch.setenv("OMP_NUM_THREADS", number)
+    assert cores() == most
+
+
+def in_a_child(check, seconds=60):
+    """Whether it holds in a forked child; None if the child hangs."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if check() else 1
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status) == 0
+        time.sleep(0.01)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    return None
+
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+# From Python 3.12 on a fork beside other threads is warned of: that is what is tried here.
+forks_beside_threads = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+
+@forks
+@forks_beside_threads
+def test_a_fork_while_another_thread_holds_blas():
+    before = blas_threads()
+    entered, left = threading.Event(), threading.Event()
+
+    def hold():
+        with thread_map(2):
+            entered.set()
+            left.wait(60)
+
+    def is_free():
+        own = blas_threads() == before
+        with thread_map(2) as run:
+            inside = set(blas_threads()) == {1} and run(abs, [-1, -2]) == [1, 2]
+        return own and inside and blas_threads() == before
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert entered.wait(60)
+        assert in_a_child(is_free)
+        assert set(blas_threads()) == {1}, "the parent's is held as before"
+    finally:
+        left.set()
+        thread.join()
+    assert blas_threads() == before
+
+
+@forks
+@forks_beside_threads
+def test_a_fork_inside_leaves_blas_as_it_was():
+    before = blas_threads()
+    held = thread_map(1)
+    held.__enter__()
+
+    def leave():
+        with thread_map(1):
+            pass
+        held.__exit__(None, None, None)
+        return blas_threads() == before
+
+    try:
+        assert in_a_child(leave)
+    finally:
+        held.__exit__(None, None, None)
+    assert blas_threads() == before
+
+
+@forks
+@forks_beside_threads
+def test_a_child_does_what_its_parent_has_done():
+    """FAISS's threads, which are OpenMP's, are not there in a forked child."""
+    import faiss
+
+    from hashlearn import ITQ, HammingIndex
+    from hashlearn.evaluation.truth import euclidean_neighbours
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5000, 16)).astype(np.float32)
+
+    def work():
+        model = ITQ(n_bits=8, max_iter=2, random_state=0).fit(X)
+        index = HammingIndex(8)
+        index.add(model.encode(X))
+        return index.search(model.encode(X[:50]), 3)[0], euclidean_neighbours(X[:200], X, 5)
+
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(2)
+    try:
+        expected = work()
+        assert in_a_child(lambda: all(np.array_equal(a, b) for a, b in zip(expected, work(), strict=True)))
+    finally:
+        faiss.omp_set_num_threads(threads)

@@ -5,13 +5,13 @@ As light to import as the command line itself.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hashlearn._printing import say
+from hashlearn.errors import shown
 
 if TYPE_CHECKING:
     from hashlearn.datasets import Dataset
@@ -151,7 +151,7 @@ def make_hasher(method: str, bits: int, seed: int | None, parameters: list[str])
     for text in parameters:
         name, equals, value = text.partition("=")
         if not equals or name not in names:
-            raise ValueError(f"-p takes name=value with one of {', '.join(names)} for {method}; got {text!r}.")
+            raise ValueError(f"-p takes name=value with one of {', '.join(names)} for {method}; got {shown(text)}.")
         chosen[name] = parameter_value(value)
     if METHODS[method].draws():
         chosen["random_state"] = seed or 0
@@ -167,11 +167,13 @@ def parameter_names(method: type[Hasher]) -> list[str]:
 
 def parameter_value(text: str) -> Any:
     """``10``, ``0.5``, ``true``, ``none``, ``[90, 20]`` as Python values; anything else as text."""
+    from hashlearn.storage import parse_json
+
     known = {"true": True, "false": False, "none": None, "null": None}
     if text.lower() in known:
         return known[text.lower()]
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError:
         return text
 

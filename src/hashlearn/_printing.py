@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from typing import Any
 from unicodedata import category
+
+from hashlearn.progress import is_open
 
 
 def show(result: Any, as_json: bool, text: str) -> None:
@@ -14,7 +17,10 @@ def show(result: Any, as_json: bool, text: str) -> None:
 
 
 def say(words: str) -> None:
-    print(words, file=sys.stderr)
+    """Talk, on one line, whatever a library's message or a file's name has in it; nothing if nobody can listen."""
+    if is_open(sys.stderr):  # without a stderr, print would write among the data
+        with suppress(OSError):  # such as a pipe that nobody reads any more
+            print(printable(" ".join(words.splitlines())), file=sys.stderr)
 
 
 def count(n: int, word: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,29 +45,67 @@ def print_matches(result: dict[str, Any], *, alone: bool) -> None:
         print(f"{match['distance']}\t{match['id']}\t{printable(match['source'] or NOWHERE)}{extra}")
 
 
-def search_rows(opened: Collection, results: list[dict[str, Any]], picture: Path | None) -> Iterator[Row]:
-    from hashlearn.search.contact_sheet import Picture, Row
+@dataclass
+class Pictures:
+    """Where the pictures of items may be taken from: a collection's sources may name any file, and it a stranger's.
+
+    ``folder``: what they must be below, links followed; None: nothing is shown. ``left_out``: those elsewhere.
+    """
+
+    root: Path
+    folder: Path | None
+    left_out: set[str] = field(default_factory=set)
+
+    def __call__(self, source: str | None) -> Path | None:
+        """The picture's file, if there is one that may be shown."""
+        if source is None:
+            return None
+        try:
+            path = Path(os.path.realpath(self.root / source))
+        except (OSError, ValueError):  # no file has such a name
+            return None
+        if self.folder is not None and path.is_relative_to(self.folder):
+            return path
+        self.left_out.add(source)
+        return None
+
+    def tell(self) -> None:
+        if self.left_out:
+            where = "the collection's folder" if self.folder is None else str(self.folder)
+            words = f"{count(len(self.left_out), 'picture')} not shown, for not being below {where}"
+            say(f"hashlearn: note: {words}; --pictures DIR shows those below DIR")
+
+
+def pictures_of(opened: Collection, named: Path | None) -> Pictures:
+    """Those below the folder the user names; else below the collection's own, if that is below the file's folder."""
     from hashlearn.search.filling import root_of
 
     root = root_of(opened)
+    if named is not None:
+        if not named.is_dir():
+            raise ValueError(f"--pictures must be a folder; {named} is none.")
+        return Pictures(root, Path(os.path.realpath(named)))
+    own = Path(os.path.realpath(root))
+    return Pictures(root, own if own.is_relative_to(os.path.realpath(opened.file.parent)) else None)
+
+
+def search_rows(results: list[dict[str, Any]], asked: Sequence[Path | None], pictures_at: Pictures) -> Iterator[Row]:
+    """``asked``: the picture that was searched for, None if it may not be shown; nothing if it was none."""
+    from hashlearn.search.contact_sheet import Picture, Row
+
     for result in results:
-        pictures = [] if picture is None else [Picture(picture, "query", query=True)]
+        pictures = [Picture(path, "query", query=True) for path in asked]
         for match in result["matches"]:
-            path = None if match["source"] is None else root / match["source"]
-            pictures.append(Picture(path, f"{match['distance']}: {match['source'] or 'id ' + str(match['id'])}"))
+            caption = f"{match['distance']}: {match['source'] or 'id ' + str(match['id'])}"
+            pictures.append(Picture(pictures_at(match["source"]), caption))
         yield Row(str(result["query"]), pictures)
 
 
-def duplicate_rows(opened: Collection, groups: Any) -> Iterator[Row]:
+def duplicate_rows(groups: Any, pictures_at: Pictures) -> Iterator[Row]:
     from hashlearn.search.contact_sheet import Picture, Row
-    from hashlearn.search.filling import root_of
 
-    root = root_of(opened)
     for number, group in enumerate(groups, 1):
-        pictures = [
-            Picture(None if item.source is None else root / item.source, item.source or f"id {item.id}")
-            for item in group
-        ]
+        pictures = [Picture(pictures_at(item.source), item.source or f"id {item.id}") for item in group]
         yield Row(f"Group {number}: {count(len(group), 'item')}", pictures)
 
 

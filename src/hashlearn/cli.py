@@ -6,10 +6,13 @@ Only what is light is imported at the top, so that ``--help`` answers at once.
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +35,7 @@ from hashlearn._arguments import (
     sample_rows,
     trained_on_text,
 )
-from hashlearn._printing import printable, say, show
+from hashlearn._printing import say, show
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -74,6 +77,23 @@ Split = Annotated[
 Input = Annotated[str, typer.Argument(metavar="INPUT", help="A data set's name (data list) or a file of vectors.")]
 
 
+class _Told(logging.Handler):
+    """What the library logs, in a line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"hashlearn: warning: {' '.join(record.getMessage().split())}")
+
+
+@contextmanager
+def _logs_are_told() -> Iterator[None]:
+    logger, handler = logging.getLogger("hashlearn"), _Told(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
 def main() -> None:
     """Run the command line; what a user can mend is told in one line."""
     for stream in (sys.stdout, sys.stderr):
@@ -81,11 +101,12 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign is no reason to fail
     warnings.showwarning = lambda message, *_: say(f"hashlearn: warning: {' '.join(str(message).split())}")
     try:
-        app()
-    except (ValueError, OSError, ImportError, MemoryError) as error:
+        with _logs_are_told():
+            app()
+    except (ValueError, OSError, ImportError, MemoryError, RecursionError) as error:
         if os.environ.get("HASHLEARN_DEBUG"):
             raise
-        say(f"hashlearn: error: {printable(' '.join(str(error).split())) or type(error).__name__}")
+        say(f"hashlearn: error: {' '.join(str(error).split()) or type(error).__name__}")
         sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as end:
         # Typer makes an exit of an interrupt.
@@ -139,7 +160,7 @@ def methods(as_json: AsJson = False) -> None:
             "method": name,
             "supervised": method.supervised,
             "parameters": {key: getattr(method(), key) for key in parameter_names(method)},
-            "summary": (method.__doc__ or "").strip().splitlines()[0],
+            "summary": _summary(method),
         }
         for name, method in METHODS.items()
     ]
@@ -155,6 +176,11 @@ def methods(as_json: AsJson = False) -> None:
         for m in found
     ]
     return table("Methods", ["method", "needs", "what it does", "parameters (-p name=value)"], rows)
+
+
+def _summary(method: type[Any]) -> str:
+    """The first line of its docstring, which Python leaves out with -OO."""
+    return next(iter((method.__doc__ or "").strip().splitlines()), "")
 
 
 @data_app.command("list")

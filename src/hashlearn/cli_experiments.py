@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hashlearn._arguments import AsJson
-from hashlearn._printing import count
+from hashlearn._printing import count, say
 
 if TYPE_CHECKING:
     from hashlearn.experiments.grid import Experiment
@@ -113,7 +113,7 @@ def _note_the_left_out(chosen: Iterable[Experiment], bits: list[int] | None, met
         left_out = [str(one) for one in given or () if one not in there]
         if left_out:
             named = what.format(", ".join(left_out))
-            print(f"hashlearn: note: no chosen experiment has the {named}", file=sys.stderr)
+            say(f"hashlearn: note: no chosen experiment has the {named}")
 
 
 def _list(chosen: Iterable[Experiment], as_json: bool) -> None:
@@ -149,15 +149,16 @@ def _run(chosen: list[Experiment], results: Any, jobs: int) -> tuple[Outcome, Pr
             return run(chosen, results, jobs=jobs, watch=progress), progress
         except KeyboardInterrupt:
             kept = f"kept in {results.folder}: {count(results.count(), 'result')}"
-            print(f"hashlearn: {kept}; the same command goes on from there", file=sys.stderr)
+            say(f"hashlearn: {kept}; the same command goes on from there")
             raise
 
 
 @contextmanager
 def _watch(jobs: int) -> Iterator[Progress]:
     from hashlearn.experiments.watching import Lines, Live
+    from hashlearn.progress import is_watched
 
-    if sys.stderr.isatty() and os.environ.get("HASHLEARN_PROGRESS") != "0":
+    if is_watched():
         from rich.console import Console
 
         with Live(Console(stderr=True), jobs) as live:
@@ -186,9 +187,10 @@ def _tell(outcome: Outcome, progress: Progress, folder: Path, as_json: bool) -> 
         made = f"{count(outcome.made, 'run')} made, {outcome.found:,} found"
         print(f"{made}: {folder}; hashlearn report {folder} shows them all")
     for failure in outcome.failures:
-        print(f"hashlearn: {failure.what} failed: {failure.error}", file=sys.stderr)
+        say(f"hashlearn: {failure.what} failed: {failure.error}")
         if failure.details and os.environ.get("HASHLEARN_DEBUG"):
-            print(failure.details, file=sys.stderr)
+            for line in failure.details.splitlines():
+                say(line)
 
 
 def report(
@@ -220,7 +222,7 @@ def report(
     made = write_report(results, out, markdown=markdown, figures=figures, images=images)
     if made.n_left_out:
         which = "data sets, methods, parameters or settings that are not the grid's"
-        print(f"hashlearn: note: left out: {count(made.n_left_out, 'result')} of {which}", file=sys.stderr)
+        say(f"hashlearn: note: left out: {count(made.n_left_out, 'result')} of {which}")
     if as_json:
         answer = {
             "page": str(made.out),

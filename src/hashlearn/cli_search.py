@@ -25,10 +25,12 @@ from hashlearn._arguments import (
 from hashlearn._printing import count, printable, say, show
 from hashlearn._search_shown import (
     NOWHERE,
+    Pictures,
     collection_info,
     duplicate_rows,
     matches_of,
     model_info,
+    pictures_of,
     print_matches,
     search_rows,
     tell_filled,
@@ -39,6 +41,15 @@ if TYPE_CHECKING:
     from hashlearn.search import Collection
 
 CollectionFile = Annotated[Path, typer.Argument(metavar="COLLECTION", help="A collection (hashlearn index).")]
+PicturesFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--pictures",
+        help="With --html: show pictures from below this folder; unless given, from below the collection's own.",
+    ),
+]
+# What Python may hold for a byte of JSON text, a list of numbers for one.
+_PARSED_BYTES = 20
 Html = Annotated[Path | None, typer.Option(help="Also write a page with the pictures to this file.")]
 
 
@@ -172,6 +183,7 @@ def search(
     ] = None,
     id: Annotated[int | None, typer.Option(help="Search for what is like this item, instead of a QUERY.")] = None,
     html: Html = None,
+    pictures: PicturesFolder = None,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
@@ -187,9 +199,10 @@ def search(
         raise ValueError("-k and --radius do not go together: choose one.")
     if (query is None) == (id is None):
         raise ValueError("a QUERY or --id is needed, one of them.")
-    check_page(html)
+    _check_html(html, pictures)
     with Collection.open(collection, readonly=True) as opened:
-        codes, names, picture = _query_codes(opened, query, id, key)
+        shown = pictures_of(opened, pictures)
+        codes, names, asked = _query_codes(opened, query, id, key, shown)
         if radius is None:
             wanted = 10 if k is None else k
             distances, nearest = opened.search(codes, wanted if wanted < 1 else min(wanted, max(1, len(opened))))
@@ -205,7 +218,7 @@ def search(
         if html is not None:
             sought = f"{10 if k is None else k} nearest" if radius is None else f"all within {radius}"
             note = f"{sought}, of {len(opened):,} items of {opened.n_bits} bits"
-            write_page(html, f"Search of {collection.name}", note, search_rows(opened, results, picture))
+            write_page(html, f"Search of {collection.name}", note, search_rows(results, asked, shown))
     if as_json:
         print(json.dumps(results, indent=2))
     else:
@@ -213,6 +226,7 @@ def search(
             print_matches(result, alone=len(results) == 1)
     if html is not None:
         say(f"hashlearn: {html} shows them")
+        shown.tell()
 
 
 def duplicates(
@@ -221,6 +235,7 @@ def duplicates(
         int, typer.Option("--radius", "-r", help="The largest Hamming distance of two that are alike.")
     ] = 0,
     html: Html = None,
+    pictures: PicturesFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Find groups of near-duplicates: items linked by steps of at most this distance.
@@ -229,16 +244,18 @@ def duplicates(
     """
     from hashlearn.search import Collection, near_duplicates
 
-    check_page(html)
+    _check_html(html, pictures)
     with Collection.open(collection, readonly=True) as opened:
+        shown = pictures_of(opened, pictures)
         groups = [opened.get(ids, skip_missing=True) for ids in near_duplicates(opened.index, radius)]
         if html is not None:
             write_page(
                 html,
                 f"Near-duplicates in {collection.name}",
                 f"{count(len(groups), 'group')} of items linked by distances of at most {radius}",
-                duplicate_rows(opened, groups),
+                duplicate_rows(groups, shown),
             )
+            shown.tell()
     if as_json:
         found = [[{"id": item.id, "source": item.source} for item in group] for group in groups]
         print(json.dumps(found, indent=2))
@@ -333,38 +350,50 @@ def _read_ids(path: Path | None) -> Any:
 def _read_payloads(path: Path | None) -> list[Any] | None:
     if path is None:
         return None
+    from hashlearn.memory import free_memory
+    from hashlearn.storage import open_regular, parse_json
+
     payloads = []
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
+        size, free = os.fstat(file.fileno()).st_size, free_memory()
+        if 0 < free < _PARSED_BYTES * size:
+            raise ValueError(f"{path} has {size:,} bytes, too many for the {free:,} bytes of memory that are free.")
         for number, line in enumerate(file, 1):
             try:
-                payloads.append(json.loads(line.decode()))
-            except (ValueError, RecursionError):
-                raise ValueError(f"{path}, line {number}: not a JSON value.") from None
+                payloads.append(parse_json(line))
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: not a JSON value ({error}).") from None
     return payloads
 
 
+def _check_html(html: Path | None, pictures: Path | None) -> None:
+    check_page(html)
+    if html is None:
+        refuse_options("no page is asked for (--html)", pictures=pictures)
+
+
 def _query_codes(
-    opened: Collection, query: str | None, id: int | None, key: str | None
-) -> tuple[Any, list[Any], Path | None]:
-    """Codes of the queries, their names, and the picture if it is one."""
+    opened: Collection, query: str | None, id: int | None, key: str | None, shown: Pictures
+) -> tuple[Any, list[Any], list[Path | None]]:
+    """Codes of the queries, their names, and the picture if it is one (None: not to be shown)."""
     from hashlearn.features import IMAGE_ENDINGS, read_image
-    from hashlearn.search.filling import image_features, root_of
+    from hashlearn.search.filling import image_features
     from hashlearn.vectors import FORMATS
 
     if query is None:
         assert id is not None
         refuse_options("--id names an item", key=key)
         (item,) = opened.get([id])
-        picture = None if item.source is None else root_of(opened) / item.source
-        return opened.index.reconstruct([id]), [item.source or f"id {id}"], picture
+        asked = [] if item.source is None else [shown(item.source)]
+        return opened.index.reconstruct([id]), [item.source or f"id {id}"], asked
     ending = Path(query).suffix.lower()
     if ending in IMAGE_ENDINGS or (opened.info.get("features") and ending not in FORMATS and Path(query).is_file()):
         refuse_options(f"{query} is a picture", key=key)
         features = image_features(opened)
         vector = features.vectors(read_image(query, features)[None])
-        return opened.encode(vector), [query], Path(query)
+        return opened.encode(vector), [query], [Path(query)]
     vectors, _ = _vectors(query, key, "queries")
-    return opened.encode(vectors), list(range(len(vectors))), None
+    return opened.encode(vectors), list(range(len(vectors))), []
 
 
 def _export_onnx(input: Path, out: Path) -> list[Path]:

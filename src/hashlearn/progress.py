@@ -6,8 +6,19 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
-__all__ = ["duration", "progress_bar"]
+__all__ = ["duration", "is_open", "is_watched", "progress_bar"]
+
+
+def is_open(stream: TextIO | None) -> bool:
+    """Whether a stream can be written to: a process without a terminal may have none, or a closed one."""
+    return stream is not None and not getattr(stream, "closed", False)
+
+
+def is_watched() -> bool:
+    """Whether a person may see what is drawn: stderr is a terminal, and ``HASHLEARN_PROGRESS`` is not 0."""
+    return is_open(sys.stderr) and sys.stderr.isatty() and os.environ.get("HASHLEARN_PROGRESS") != "0"
 
 
 @contextmanager
@@ -19,9 +30,7 @@ def progress_bar(
     ``total=None``: unknown length. ``unit="bytes"`` prints sizes and rates. ``show=None``: a bar if
     stderr is a terminal and ``HASHLEARN_PROGRESS`` is not 0.
     """
-    if show is None:
-        show = sys.stderr.isatty() and os.environ.get("HASHLEARN_PROGRESS") != "0"
-    if not show:
+    if not (is_watched() if show is None else show and is_open(sys.stderr)):
         yield lambda amount: None
         return
 

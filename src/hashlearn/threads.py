@@ -7,6 +7,7 @@ sums, casts) would run on one core. So the blocks are shared among threads, and 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,8 +26,13 @@ def cores() -> int:
         n = len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         n = os.cpu_count() or 1
-    limit = os.environ.get("OMP_NUM_THREADS", "")
-    return min(n, int(limit)) if limit.isdigit() and int(limit) > 0 else n
+    # A number for each level of nesting; of the first alone there are threads here.
+    outermost = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    try:
+        limit = int(outermost)
+    except ValueError:  # no number, or one of more digits than Python reads
+        return n
+    return min(n, limit) if limit > 0 else n
 
 
 @contextmanager
@@ -60,7 +66,7 @@ def _one_blas_thread() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _holders -= 1
+            _holders = max(0, _holders - 1)  # a child that was forked in here began anew
             if _holders == 0:
                 _set(shared, _before)
 
@@ -69,6 +75,25 @@ def _one_blas_thread_here() -> None:
     """A BLAS on OpenMP has a number of threads for each Python thread: that of a worker ends with it."""
     _, own = _libraries()
     _set(own, [1] * len(own))
+
+
+def _begin_anew() -> None:
+    """In a forked child, where the other threads that held BLAS to one thread are not, nor those of OpenMP.
+
+    FAISS would wait for OpenMP's for ever, so it has one thread in the child.
+    """
+    global _holders
+    held, _holders = _holders, 0
+    _lock.release()
+    if held:
+        _set(_libraries()[0], _before)
+    one_thread = getattr(sys.modules.get("faiss"), "omp_set_num_threads", None)
+    if one_thread is not None:
+        one_thread(1)
+
+
+if hasattr(os, "register_at_fork"):  # not on every system
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_begin_anew)
 
 
 def _set(libraries: list[Any], numbers: list[int]) -> None:

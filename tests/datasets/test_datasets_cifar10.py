@@ -378,3 +378,23 @@ def test_load_cifar10_dh(arrays, tmp_path, fake_gist, monkeypatch: pytest.Monkey
     np.testing.assert_array_equal(dataset.database_labels, labels[database_ids])
     np.testing.assert_array_equal(dataset.query_labels, labels[query_ids])
     assert "split 7" in dataset.note
+
+
+@pytest.mark.parametrize("content", [b"P1\n.", b"Pnone\n.", b"garbage", b"", b"\x80\x04Q."])
+def test_a_damaged_pickle_is_said_in_one_line(content, tmp_path):
+    from hashlearn.datasets._cifar_files import BATCHES, read_batches
+
+    for name in BATCHES:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(DatasetError, match="data_batch_1 is damaged") as caught:
+        read_batches(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_sheets_are_a_dataset_error():
+    from hashlearn.datasets._cifar_files import BATCHES, decode_sheets
+
+    for labels in (b"[1", b"[" * 10_000, b"\xff"):
+        files = {f"{name}.png": b"no picture" for name in BATCHES}
+        with pytest.raises(DatasetError, match="the sheets are damaged"):
+            decode_sheets({**files, "train_lables.json": labels, "test_lables.json": labels})

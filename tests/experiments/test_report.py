@@ -1,6 +1,7 @@
 """The report: well-formed, self-contained, and its numbers are the records'."""
 
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -368,6 +369,23 @@ def test_files_are_written_and_linked(folder, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["docs", "pic tures", "report.html", "results"]
 
 
+def test_damaged_results_do_not_stop_a_report(folder, tmp_path, caplog):
+    beside = folder / "check-siftsmall"
+    for name, content in {
+        "binary": b"\xff\0" * 100,
+        "deep": b"[" * 100_000,
+        "large": b'{"format": 1' + b"0" * 400 + b"}",
+        "empty": b"",
+    }.items():
+        (beside / f"{name}.json").write_bytes(content)
+    (beside / "folder.json").mkdir()
+    os.mkfifo(beside / "pipe.json")
+    report = write_report(folder, tmp_path / "report.html", images=False)
+    assert (report.n_runs, report.n_missing) == (27, 0)
+    assert len(caplog.records) == 6
+    assert not any("\n" in record.getMessage() for record in caplog.records)
+
+
 def test_figures_lie_beside_the_markdown_unless_told(folder, tmp_path):
     report = write_report(folder, tmp_path / "report.html", tmp_path / "RESULTS.md", images=False)
     assert {path.parent for path in report.figures} == {tmp_path / "figures"}
@@ -413,6 +431,28 @@ def test_examples_are_shown_with_their_classes(monkeypatch):
     assert all("query images" in alt for alt in alts)
     sources = [value for tag, name, value in page.attributes if (tag, name) == ("img", "src")]
     assert all(source.startswith("data:image/png;base64,") for source in sources)
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        None,
+        [],
+        {},
+        {"queries": [0], "items": []},
+        {"queries": [0], "items": [[]]},
+        {"queries": [0, 1], "items": [[1, 2], [3]]},
+        {"queries": [10**9], "items": [[0]]},
+        {"queries": [-1], "items": [[0]]},
+        {"queries": [0], "items": [[2**70]]},
+        {"queries": [0], "items": [["x"]]},
+        {"queries": 5, "items": [[0.5]]},
+    ],
+)
+def test_examples_that_are_none_are_not_shown(examples):
+    outcomes = digits_outcomes()
+    spoiled = replace(outcomes, records=tuple({**record, "examples": examples} for record in outcomes.records))
+    assert pictures.gallery_of(spoiled).sheets == ()
 
 
 def test_bundled_digits_have_pictures():

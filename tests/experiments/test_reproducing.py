@@ -74,6 +74,25 @@ def test_runs_are_made_once(tmp_path):
     assert before.items() <= files_of(tmp_path).items()
 
 
+def test_a_result_that_can_not_be_kept_fails_its_run_alone(tmp_path):
+    """A folder or a pipe of the name of a result; a damaged file is written anew."""
+    chosen = small(bits=[8], methods=("itq", "lsh", "sh"))
+    results = Results(tmp_path)
+    assert reproduce([chosen], results, watch=Told()).made == 3
+    folder, pipe, damaged = sorted((tmp_path / "fig-mnist").iterdir())
+    for path in (folder, pipe):
+        path.unlink()
+    folder.mkdir()
+    os.mkfifo(pipe)
+    damaged.write_bytes(b"\xff" * 100)
+    told = Told()
+    outcome = reproduce([chosen], results, watch=told)
+    assert (outcome.found, outcome.made) == (0, 1)
+    assert [failure.error for failure in outcome.failures] == [f"no file can be kept at {p}" for p in (folder, pipe)]
+    assert ("planned", 0, 1) in told.events
+    assert json.loads(damaged.read_bytes())["n_bits"] == 8
+
+
 def test_a_run_that_two_experiments_share_is_made_once(tmp_path):
     told = Told()
     chosen = [small(name, ("itq",), bits=[8]) for name in ("fig-mnist", "ablation")]

@@ -133,6 +133,8 @@ def test_the_same_run_serves_another_experiment(run, tmp_path):
 DAMAGED = [
     *("", '{"format": 1, "key": "k"}', '{"format": 1, "key": "k2"}', '{"key": "k", "for'),
     *("[1]", '"k"', '{"key": "another"}', "\xff"),
+    *("[" * 100_000, '{"a":' * 10_000, f'{{"format": 1{"0" * 400}}}', '{"format": 1e999}', "\0" * 100, "NaN"),
+    " " * (1 << 23),
 ]
 
 
@@ -166,6 +168,18 @@ def test_a_damaged_file_is_no_result(run, tmp_path, content):
         ("data", {**RECORD["data"], "train": [9, "x"]}),
         ("started", None),
         ("finished", "yesterday"),
+        ("n_bits", 0),
+        ("n_bits", 2**63),
+        ("seed", -1),
+        ("seed", 2**900),
+        ("scores", {"map": 1e308}),
+        ("scores", {"p@3": 0.5}),
+        ("encoding_microseconds", 1e300),
+        ("machine", {**RECORD["machine"], "cores": 2**900}),
+        ("training", {"seconds": 1.0, "cpu_seconds": 1.0, "warnings": [1]}),
+        ("training", {"seconds": 1.0, "cpu_seconds": 1.0, "warnings": [], "peak_bytes": "x"}),
+        ("published_neighbours", "x"),
+        ("truth", "\ud800"),
         ("finished", "2026-01-01T00:00:00"),  # without its zone beside one with
     ],
 )
@@ -179,7 +193,10 @@ def test_a_file_with_something_else_in_a_field_is_no_result(run, tmp_path, caplo
         caplog.clear()
         assert look() is None
         (line,) = caplog.records  # once
-        assert line.getMessage() == f"{kept.path(run, 'k')} is not a result file of this version"
+        why = (
+            "can't be read (NaN is no JSON number)" if "nan" in repr(value) else "is not a result file of this version"
+        )
+        assert line.getMessage() == f"{kept.path(run, 'k')} {why}"
 
 
 def test_of_several_results_of_a_run_the_latest_counts(run, tmp_path):
@@ -224,3 +241,24 @@ def test_a_write_that_fails_leaves_nothing(run, tmp_path, monkeypatch):
     assert kept.path(run, "k").read_bytes() == before
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["itq-16-0-k.json"]
     assert json.loads(before)["key"] == "k"
+
+
+def test_what_is_no_file_is_no_result(run, tmp_path, caplog):
+    kept = Results(tmp_path)
+    kept.write(run, "k", RECORD)
+    for number, make in enumerate((os.mkfifo, os.mkdir)):
+        caplog.clear()
+        path = kept.path(replace(run, seed=number + 1), "k")
+        make(path)
+        assert len(list(kept.all())) == 1
+        assert "can't be read" in caplog.text
+        assert kept.find(replace(run, seed=number + 1), "k") is None
+        assert kept.is_blocked(replace(run, seed=number + 1), "k")
+
+
+def test_a_result_of_another_experiment_serves_where_no_file_can_be_kept(run, tmp_path):
+    kept = Results(tmp_path)
+    kept.write(run, "k", RECORD)
+    other = replace(run, experiment="ablation")
+    kept.path(other, "k").mkdir(parents=True)
+    assert kept.find(other, "k")["experiment"] == "ablation"

@@ -99,6 +99,20 @@ def test_lines():
     ]
 
 
+def test_lines_without_a_stream_go_nowhere(capsys):
+    """Without a stderr, as a process in the background may be; print would write to stdout."""
+    closed = io.StringIO()
+    closed.close()
+    for stream in (None, closed):
+        lines = Lines(stream)
+        lines.noted("a word")
+        lines.planned([], [])
+    assert capsys.readouterr() == ("", "")
+    stream = io.StringIO()
+    Lines(stream).noted("one\ntwo")
+    assert stream.getvalue().endswith(" one two\n")
+
+
 def test_live():
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=120, color_system=None)

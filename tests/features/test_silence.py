@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import threading
 import warnings
 
 import pytest
 
-from hashlearn.features import _silence
+from hashlearn.features import _picture, _silence
 from hashlearn.features._silence import silent_pillow
 
 
@@ -114,3 +115,27 @@ def test_logged_errors(caplog):
     logger.error("after")
     assert [record.message for record in caplog.records] == ["elsewhere", "after"]
     assert not logger.filters
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_forked_while_another_thread_reads_is_not_silent_and_reads():
+    """Whatever that thread holds: the filter, the lock of large pictures."""
+    entered, left = threading.Event(), threading.Event()
+
+    def read():
+        with silent_pillow(), _picture._large:
+            entered.set()
+            left.wait(60)
+
+    thread = threading.Thread(target=read)
+    before = len(warnings.filters)
+    thread.start()
+    assert entered.wait(60)
+    child = os.fork()
+    if child == 0:
+        free = _picture._large.acquire(timeout=5)
+        os._exit(0 if free and len(warnings.filters) == before else 1)
+    left.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,7 +1,9 @@
 """Exports, read back by the programs that they are for."""
 
 import json
+import os
 import sqlite3
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -81,6 +83,32 @@ def test_numpy_arrays(collection, tmp_path):
     assert (codes.dtype, ids.dtype) == (np.uint8, np.int64)
 
 
+@pytest.mark.parametrize("stop", range(5))
+def test_new_codes_never_stand_beside_old_ids(stop, tmp_path, monkeypatch):
+    """Whichever of the steps that put the files in their places is the last."""
+    with made(tmp_path / "old.hl", 8, n=3) as old, made(tmp_path / "new.hl", 8, n=5) as new:
+        codes, ids = export_npy(old, tmp_path / "codes.npy")
+        steps = 0
+
+        def until_stopped(function):
+            def step(*args, **options):
+                nonlocal steps
+                steps += 1
+                if steps > stop:
+                    raise KeyboardInterrupt
+                return function(*args, **options)
+
+            return step
+
+        with monkeypatch.context() as patch:
+            for name in ("replace", "unlink"):
+                patch.setattr(os, name, until_stopped(getattr(os, name)))
+            with suppress(KeyboardInterrupt):
+                export_npy(new, codes)
+    lengths = {len(np.load(file)) for file in (codes, ids) if file.exists()}
+    assert len(lengths) == 1, lengths
+
+
 # -- Parquet ----------------------------------------------------------------------------------------------------------
 
 
@@ -134,8 +162,8 @@ def answers(text):
 
 def test_postgres_finds_the_same(collection, tmp_path, postgres, monkeypatch):
     monkeypatch.setattr(exports, "_ROWS_A_STATEMENT", 70)
-    (file,) = export_pgvector(collection, tmp_path / "codes.sql", table=f'codes "{collection.n_bits}"')
-    name = f'"codes ""{collection.n_bits}"""'
+    (file,) = export_pgvector(collection, tmp_path / "codes.sql", table=f"public.Codes_{collection.n_bits}")
+    name = f'public."Codes_{collection.n_bits}"'
     # However the server reads backslashes otherwise.
     postgres("SET standard_conforming_strings = off;\n" + file.read_text(encoding="utf-8"))
     assert answers(postgres(f"SELECT count(*) FROM {name};")) == [str(len(collection))]
@@ -186,6 +214,22 @@ def test_what_postgres_can_not_hold_is_refused(tmp_path):
             with pytest.raises(ValueError, match="1 to 63 bytes"):
                 export_pgvector(collection, tmp_path / "x.sql", table=table)
     assert not (tmp_path / "x.sql").exists()
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["t\nDROP TABLE users; --", "t\rx", "t; --", 'a"b', "a b", "1a", "a.b.c", ".a", "a.", "a\u2028b", "t\n", "x" * 64],
+)
+def test_a_table_has_a_plain_name(table, tmp_path):
+    with made(tmp_path / "x.hl", 8, n=3) as collection:
+        with pytest.raises(ValueError, match="a table's name must have") as caught:
+            export_pgvector(collection, tmp_path / "x.sql", table=table)
+        assert "\n" not in str(caught.value)
+        assert not (tmp_path / "x.sql").exists()
+        export_pgvector(collection, tmp_path / "x.sql", table="own.Größe_2")
+    text = (tmp_path / "x.sql").read_text(encoding="utf-8")
+    assert 'CREATE TABLE "own"."Größe_2" (' in text
+    assert not [line for line in text.splitlines() if line.startswith("--") and "own" in line]
 
 
 # -- all --------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ A batch is decoded into images ``(n, 32, 32, 3)`` and labels ``(n,)``, uint8.
 from __future__ import annotations
 
 import io
-import json
 import pickle
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,8 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.datasets._fetch import tar_members
+from hashlearn.datasets._fetch import one_line, tar_members
 from hashlearn.errors import DatasetError
+from hashlearn.storage import parse_json
 
 __all__ = ["ARRAY_NAMES", "Arrays", "decode_sheets", "read_batches"]
 
@@ -49,14 +49,17 @@ def decode_sheets(files: Mapping[str, bytes]) -> Arrays:
     """Six PNGs, one image of 1,024 pixels a row, and two JSON lists of labels (spelled so)."""
     from PIL import Image
 
-    sheets = []
-    for name in BATCHES:
-        with Image.open(io.BytesIO(files[f"{name}.png"])) as sheet:
-            sheets.append(np.asarray(sheet.convert("RGB")).reshape(-1, 32, 32, 3))
-    train_labels, test_labels = (
-        np.array(json.loads(files[f"{part}_lables.json"]), dtype=np.uint8) for part in ("train", "test")
-    )
-    return _assemble(tuple(sheets), (train_labels, test_labels))
+    try:
+        sheets = []
+        for name in BATCHES:
+            with Image.open(io.BytesIO(files[f"{name}.png"]), formats=["PNG"]) as sheet:
+                sheets.append(np.asarray(sheet.convert("RGB")).reshape(-1, 32, 32, 3))
+        train_labels, test_labels = (
+            np.array(parse_json(files[f"{part}_lables.json"]), dtype=np.uint8) for part in ("train", "test")
+        )
+        return _assemble(tuple(sheets), (train_labels, test_labels))
+    except Exception as error:  # a damaged picture can make Pillow raise anything
+        raise DatasetError(f"the sheets are damaged: {type(error).__name__}: {one_line(error)}") from error
 
 
 def _assemble(images: tuple[NDArray[np.uint8], ...], labels: tuple[NDArray[np.uint8], ...]) -> Arrays:
@@ -113,9 +116,9 @@ def _decode_pickle(content: bytes, what: str) -> tuple[NDArray[np.uint8], NDArra
         if planes.shape != (len(labels), _PIXELS):
             raise ValueError(f"{len(labels)} labels for images of shape {planes.shape}")
     except _ForbiddenName as error:
-        raise DatasetError(f"{what} is refused: {error}") from error
+        raise DatasetError(f"{what} is refused: {one_line(error)}") from error
     except Exception as error:  # a damaged pickle can raise anything
-        raise DatasetError(f"{what} is damaged: {type(error).__name__}: {error}") from error
+        raise DatasetError(f"{what} is damaged: {type(error).__name__}: {one_line(error)}") from error
     return _to_images(planes), labels
 
 

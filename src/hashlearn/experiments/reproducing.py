@@ -86,10 +86,13 @@ def reproduce(chosen: Sequence[Experiment], results: Results, *, jobs: int = 1, 
             continue
         for run, key in planned:
             record = results.find(run, key)
-            if record is None:
-                pending.append((run, key))
-            else:
+            if record is not None:
                 done.append((run, record))
+            elif results.is_blocked(run, key):
+                outcome.failures.append(Failure(str(run), f"no file can be kept at {results.path(run, key)}"))
+                watch.failed(outcome.failures[-1])
+            else:
+                pending.append((run, key))
     outcome.found = len(done)
     watch.planned(done, [run for run, _ in pending])
     for run, answer in _made(pending, results, jobs, watch):
@@ -231,8 +234,7 @@ def _work(connection: Connection) -> None:
     """The worker: takes runs, gives records, or (error, details) of those that fail."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to decide
     os.environ["HASHLEARN_PROGRESS"] = "0"  # the screen is the parent's too
-    os.dup2(2, 1)  # and so is what it prints for machines
-    sys.stdout = sys.stderr
+    _print_to_stderr()  # and so is what it prints for machines
     threading.Thread(target=_end_with_parent, daemon=True).start()
     bench = Bench()
     while True:
@@ -241,6 +243,13 @@ def _work(connection: Connection) -> None:
         except EOFError:
             return
         connection.send(_answer(bench, run))
+
+
+def _print_to_stderr() -> None:
+    """Nowhere, if there is no stderr."""
+    target = os.open(os.devnull, os.O_WRONLY) if sys.stderr is None else 2
+    os.dup2(target, 1)
+    sys.stdout = sys.stderr
 
 
 def _answer(bench: Bench, run: Run) -> Record | tuple[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import chain
@@ -15,10 +14,11 @@ from typing import Any
 import numpy as np
 
 import hashlearn
+from hashlearn.codes import MAX_BITS
 from hashlearn.datasets import Dataset
 from hashlearn.evaluation import Setting
 from hashlearn.experiments.grid import Entry, Run
-from hashlearn.storage import atomic_path, content_key
+from hashlearn.storage import atomic_path, content_key, is_unicode, open_regular, parse_json
 
 __all__ = ["Results", "fingerprint", "parameters_of", "run_key", "seconds_of", "setting_record"]
 
@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 Record = dict[str, Any]
 _NUMBER = (int, float)
+_PARTS = ("train", "database", "queries")
+_MAX_NUMBER = 1e15  # means and percent of such are numbers too
+_MAX_BYTES = 1 << 22  # a thousand times what a result has
 # What a reader may rely on, and of what kind it is.
 _FIELDS: dict[str, Any] = {
     **dict.fromkeys(("experiment", "method", "library_method", "truth", "started", "finished", "key"), str),
@@ -36,7 +39,7 @@ _FIELDS: dict[str, Any] = {
     "encoding_microseconds": _NUMBER,
 }
 _WITHIN: dict[str, dict[str, Any]] = {
-    "data": {"name": str, **dict.fromkeys(("train", "database", "queries"), list)},
+    "data": {"name": str, **dict.fromkeys(_PARTS, list)},
     "setting": {"truth": str, "protocol": dict},
     "training": {"seconds": _NUMBER, "cpu_seconds": _NUMBER, "warnings": list},
     "machine": {"processor": str, "cores": int, "hashlearn": str},
@@ -119,17 +122,31 @@ def _is_result(record: Record) -> bool:
         return False
     if not all(fits(record[part], kinds) for part, kinds in _WITHIN.items()):
         return False
-    shapes = [record["data"][part] for part in ("train", "database", "queries")]
-    training = [record["training"][name] for name in ("seconds", "cpu_seconds")]
-    numbers = [*record["scores"].values(), *record["codes"].values(), *training, *chain(*shapes)]
-    if not all(isinstance(value, _NUMBER) and math.isfinite(value) for value in numbers):
+    if not all(map(_is_number, _numbers(record))) or not (0 < record["n_bits"] <= MAX_BITS and record["seed"] >= 0):
         return False
-    if any(len(shape) != 2 for shape in shapes):
+    if any(len(record["data"][part]) != 2 for part in _PARTS) or "map" not in record["scores"]:
+        return False
+    if not all(isinstance(words, str) for words in record["training"]["warnings"]):
+        return False
+    if not is_unicode(json.dumps(record, ensure_ascii=False)):  # no page could be written of it
         return False
     try:
         return seconds_of(record) >= 0
     except (TypeError, ValueError):  # times that are none
         return False
+
+
+def _numbers(record: Record) -> Iterator[Any]:
+    """All that is reckoned with."""
+    training = record["training"]
+    yield from chain(record["scores"].values(), record["codes"].values(), *(record["data"][part] for part in _PARTS))
+    yield from (record["seed"], record["encoding_microseconds"], record["machine"]["cores"])
+    yield from (training["seconds"], training["cpu_seconds"], training.get("peak_bytes") or 0)
+    yield record.get("published_neighbours", 0)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, _NUMBER) and abs(value) <= _MAX_NUMBER  # which NaN is not
 
 
 class Results:
@@ -156,8 +173,13 @@ class Results:
         for other in sorted(self.folder.glob(f"*/*-{run.n_bits}-{run.seed}-{key}.json")):
             record = self._read(other) if other != self.path(run, key) else None
             if record is not None and record["key"] == key:
-                return self.write(run, key, record)
+                return self._named(run, key, record) if self.is_blocked(run, key) else self.write(run, key, record)
         return None
+
+    def is_blocked(self, run: Run, key: str) -> bool:
+        """Whether something that is no file has the name of the run's result."""
+        path = self.path(run, key)
+        return path.exists() and not path.is_file()
 
     def count(self) -> int:
         """How many result files there are."""
@@ -165,12 +187,16 @@ class Results:
 
     def write(self, run: Run, key: str, record: Record) -> Record:
         """Keep a result, whole or not at all."""
-        named = {"experiment": run.experiment, "method": run.entry.name, "label": run.entry.label}
-        record = {"format": FORMAT, "key": key, **record, **named}
+        record = self._named(run, key, record)
         with atomic_path(self.path(run, key)) as temporary:
             lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in record.items())
             temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
         return record
+
+    @staticmethod
+    def _named(run: Run, key: str, record: Record) -> Record:
+        named = {"experiment": run.experiment, "method": run.entry.name, "label": run.entry.label}
+        return {"format": FORMAT, "key": key, **record, **named}
 
     def all(self) -> Iterator[Record]:
         """Every result in the folder, in the order of the names; of several of one run the latest alone."""
@@ -190,7 +216,11 @@ class Results:
     def _read(path: Path) -> Record | None:
         """What the file holds; None if it is not there, or, with a warning, not a result."""
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
+            with open_regular(path) as file:
+                content = file.read(_MAX_BYTES + 1)
+            if len(content) > _MAX_BYTES:
+                raise ValueError(f"it has more than {_MAX_BYTES:,} bytes")
+            record = parse_json(content)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from hashlearn.experiments.grid import Run
 from hashlearn.experiments.reproducing import Failure
 from hashlearn.experiments.results import Record, seconds_of
-from hashlearn.progress import duration
+from hashlearn.progress import duration, is_open
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -115,12 +115,13 @@ def scores_in_words(record: Record) -> str:
 class Lines(Progress):
     """A line for each thing that happens."""
 
-    def __init__(self, stream: TextIO, jobs: int = 1) -> None:
+    def __init__(self, stream: TextIO | None, jobs: int = 1) -> None:
         super().__init__(jobs)
         self._stream = stream
 
     def _say(self, words: str) -> None:
-        print(f"{datetime.now():%H:%M:%S} {words}", file=self._stream, flush=True)
+        if is_open(self._stream):  # else print would write to stdout, or fail
+            print(f"{datetime.now():%H:%M:%S} {' '.join(words.splitlines())}", file=self._stream, flush=True)
 
     def noted(self, words: str) -> None:
         self._say(words)

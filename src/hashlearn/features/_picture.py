@@ -42,6 +42,16 @@ _large = threading.Lock()  # larger pictures are decoded one at a time, however 
 _ORIENTATION = 0x0112
 
 
+def _begin_anew() -> None:
+    """In a forked child, where the thread that decodes a large picture is not."""
+    global _large
+    _large = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # not on every system
+    os.register_at_fork(after_in_child=_begin_anew)
+
+
 def read_picture(path: str, side: int, color: bool, *, square: bool = True) -> Array:
     """uint8 (side, side, 3), or (side, side) for grey. Whatever is wrong with the file is an :class:`ImageError`.
 

@@ -11,6 +11,7 @@ errors of warnings, the picture is refused, as by any other error.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import warnings
@@ -69,6 +70,19 @@ def silent_pillow() -> Iterator[None]:
             if _readers == 0:
                 _remove()
                 logging.getLogger(_LOGGER).removeFilter(_here)
+
+
+def _begin_anew() -> None:
+    """In a forked child, where the other threads that read pictures are not."""
+    global _lock, _readers
+    _lock, _readers = threading.Lock(), _here.depth
+    if _readers == 0:
+        _remove()
+        logging.getLogger(_LOGGER).removeFilter(_here)
+
+
+if hasattr(os, "register_at_fork"):  # not on every system
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _remove() -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from hashlearn.errors import shown
 from hashlearn.features._gist_filters import (
     GRID,
     PAD,
@@ -171,7 +172,9 @@ def _fft_path(H: int, W: int, counts: tuple[int, ...]) -> Callable[[Array, Array
 def checked_orientations(orientations: Sequence[int]) -> tuple[int, ...]:
     counts = tuple(orientations) if isinstance(orientations, Iterable) else ()
     if not counts or not all(isinstance(c, (int, np.integer)) and c >= 1 for c in counts):
-        raise ValueError(f"orientations must be one or more positive integers, one per scale; got {orientations!r}.")
+        raise ValueError(
+            f"orientations must be one or more positive integers, one per scale; got {shown(orientations)}."
+        )
     return tuple(int(c) for c in counts)
 
 

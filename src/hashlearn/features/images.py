@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hashlearn.errors import ImageError
+from hashlearn.errors import ImageError, shown
 from hashlearn.features._picture import read_picture
 from hashlearn.features.gist import GIST_512, checked_orientations, gist
 from hashlearn.storage import is_unicode
@@ -75,12 +75,12 @@ class ImageFeatures:
 
     def __post_init__(self) -> None:
         if self.kind != "gist":
-            raise ValueError(f"kind must be 'gist', the only kind of image features; got {self.kind!r}.")
+            raise ValueError(f"kind must be 'gist', the only kind of image features; got {shown(self.kind)}.")
         least, most = _SIDES
         if not isinstance(self.side, int) or not least <= self.side <= most:
-            raise ValueError(f"side must be a whole number of pixels from {least} to {most}; got {self.side!r}.")
+            raise ValueError(f"side must be a whole number of pixels from {least} to {most}; got {shown(self.side)}.")
         if type(self.color) is not bool:
-            raise ValueError(f"color must be True or False; got {self.color!r}.")
+            raise ValueError(f"color must be True or False; got {shown(self.color)}.")
         counts = checked_orientations(self.orientations)
         if sum(counts) > _MAX_FILTERS:
             raise ValueError(f"orientations must add up to at most {_MAX_FILTERS} filters; got {sum(counts)}.")
@@ -113,7 +113,9 @@ class ImageFeatures:
             raise ValueError(f"image features must be a dict; got {type(data).__name__}.")
         version = data.get("version")
         if type(version) is not int or version != _VERSION:
-            raise ValueError(f"image features must be of version {_VERSION}, the one computed here; got {version!r}.")
+            raise ValueError(
+                f"image features must be of version {_VERSION}, the one computed here; got {shown(version)}."
+            )
         names = set(cls().as_dict())
         if set(data) != names:
             odd = ", ".join(sorted(map(repr, set(data) ^ names)))

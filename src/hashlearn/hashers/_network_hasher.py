@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from hashlearn.codes import signs_of
+from hashlearn.codes import MAX_BITS, signs_of
+from hashlearn.errors import shown
 from hashlearn.hashers import itq
 from hashlearn.hashers._early_stop import EarlyStop
 from hashlearn.hashers._linear import centred, mean_and_covariance
@@ -61,7 +62,7 @@ def check_variance(scale: object) -> None:
     """Refuse what X can't be scaled to: a total variance that is no number above 0, or out of float32's reach."""
     check_weight("scale", scale, zero=False)
     if not 1e-30 <= float(scale) <= 1e30:  # type: ignore[arg-type]
-        raise ValueError(f"scale must be between 1e-30 and 1e30; got {scale}.")
+        raise ValueError(f"scale must be between 1e-30 and 1e30; got {shown(scale)}.")
 
 
 class Samples(NamedTuple):
@@ -87,9 +88,9 @@ class LayeredHasher(Hasher):
         super()._check_parameters(n_features)
         units = self.hidden_units
         if not isinstance(units, (list, tuple)) and not (isinstance(units, str) and units == "auto"):
-            raise ValueError(f"hidden_units must be 'auto' or a list of whole numbers; got {units!r}.")
+            raise ValueError(f"hidden_units must be 'auto' or a list of whole numbers; got {shown(units)}.")
         for n in self._hidden(n_features, self.n_bits):
-            check_count("hidden_units", n)
+            check_count("hidden_units", n, most=MAX_BITS)
 
     @abstractmethod
     def _auto_units(self, n_bits: int, n_features: int) -> tuple[int, ...]:
@@ -131,7 +132,8 @@ class LayeredHasher(Hasher):
         learned = tuple(len(layer.c) for layer in self.layers_)
         if learned != self._sizes(self.n_features_in_, self.n_bits_)[1:]:
             raise ValueError(
-                f"hidden_units was changed to {self.hidden_units!r} after fit learned {list(learned[:-1])}: fit again."
+                f"hidden_units was changed to {shown(self.hidden_units)} after fit learned {list(learned[:-1])}: "
+                "fit again."
             )
 
     @property
@@ -182,6 +184,7 @@ class NetworkHasher(LayeredHasher):
         super()._check_parameters(n_features)
         for number in range(1, 5):
             check_weight(f"lambda{number}", getattr(self, f"lambda{number}"))
+        check_choice("init", self.init, STARTS)
         for n in self._hidden(n_features, self.n_bits):
             if self.init == "itq" and n < self.n_bits:
                 raise ValueError(
@@ -192,14 +195,13 @@ class NetworkHasher(LayeredHasher):
             check_count(name, getattr(self, name))
         if self.validation is not None:
             check_count("validation", self.validation)
-        check_choice("init", self.init, STARTS)
         if isinstance(self.scale, str):
             check_choice("scale", self.scale, ("range",))
         elif self.scale is not None:
             check_variance(self.scale)
         check_flag("show_progress", self.show_progress, None)
         if self.callback is not None and not callable(self.callback):
-            raise ValueError(f"callback must be a function or None; got {self.callback!r}.")
+            raise ValueError(f"callback must be a function or None; got {shown(self.callback)}.")
 
     def _project(self, X: Array) -> Array:
         return self._projector(X.dtype)(X)

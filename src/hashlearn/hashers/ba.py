@@ -45,6 +45,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from hashlearn.codes import signs_of
+from hashlearn.errors import shown
 from hashlearn.hashers import itq
 from hashlearn.hashers._decoder import DecoderSums, decoder_sums
 from hashlearn.hashers._discrete import GROUP, descend, descend_groups, energies, solve
@@ -137,10 +138,10 @@ class BA(LinearHasher):
         for name in ("mu", "C"):
             check_weight(name, getattr(self, name), zero=False)
             if not _LEAST <= getattr(self, name) <= _MOST:
-                raise ValueError(f"{name} must be between {_LEAST:g} and {_MOST:g}; got {getattr(self, name)!r}.")
+                raise ValueError(f"{name} must be between {_LEAST:g} and {_MOST:g}; got {shown(getattr(self, name))}.")
         check_weight("mu_factor", self.mu_factor)
         if self.mu_factor < 1:
-            raise ValueError(f"mu_factor must be at least 1; got {self.mu_factor!r}.")
+            raise ValueError(f"mu_factor must be at least 1; got {shown(self.mu_factor)}.")
         check_count("max_iter", self.max_iter)
         check_choice("solver", self.solver, ("newton", "liblinear"))
         check_choice("z_step", self.z_step, ("auto", "groups"))

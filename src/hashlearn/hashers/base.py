@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from hashlearn.codes import bits_of, n_bytes, pack
+from hashlearn.codes import MAX_BITS, bits_of, n_bytes, pack
+from hashlearn.errors import shown
 from hashlearn.hashers._steps import Step
 from hashlearn.labels import label_list
 from hashlearn.threads import thread_map
@@ -25,6 +26,8 @@ __all__ = ["Hasher", "compute_type", "row_blocks"]
 
 # Elements of X that a block of rows holds: its float32 copy (4 MiB) stays in a shared cache.
 _BLOCK_ELEMENTS = 1 << 20
+# A step more, or a few times as many, are numbers of 64 bits too.
+_MAX_COUNT = 1 << 53
 
 
 class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
@@ -80,19 +83,13 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def _check_parameters(self, n_features: int) -> None:
         """Refuse parameters that break a rule of the method, with the rule and the value."""
-        check_count("n_bits", self.n_bits)
+        check_count("n_bits", self.n_bits, most=MAX_BITS)
         if self._a_direction_a_bit and self.n_bits > n_features:
             raise ValueError(
                 f"n_bits must be between 1 and the number of features for {self.name.upper()}, "
                 f"{self._a_direction_a_bit} (n_features={n_features}); got {self.n_bits}."
             )
-        random_state = getattr(self, "random_state", None)
-        try:
-            np.random.default_rng(random_state)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"random_state must be None, a whole number of at least 0 or a Generator; got {random_state!r}."
-            ) from None
+        check_seed("random_state", getattr(self, "random_state", None))
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Learn from ``X`` (n_samples, n_features); an unsupervised method takes no notice of ``y``."""
@@ -212,30 +209,48 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         return tags
 
 
-def check_count(name: str, value: object, *, least: int = 1) -> None:
-    """Refuse what is not a whole number of at least ``least``."""
+def check_count(name: str, value: object, *, least: int = 1, most: int = _MAX_COUNT) -> None:
+    """Refuse what is not a whole number of at least ``least``, or is beyond ``most``."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+        raise ValueError(f"{name} must be a whole number of at least {least}; got {shown(value)}.")
+    if int(value) > most:
+        raise ValueError(f"{name} must be at most {most}; got {shown(value)}.")
 
 
 def check_flag(name: str, value: object, *others: object) -> None:
     """Refuse what is neither True nor False, nor one of ``others``."""
-    if not isinstance(value, (bool, np.bool_)) and value not in others:
-        raise ValueError(f"{name} must be {' or '.join(map(str, (*others, True, False)))}; got {value!r}.")
+    if not isinstance(value, (bool, np.bool_)) and not any(value is other for other in others):
+        raise ValueError(f"{name} must be {' or '.join(map(str, (*others, True, False)))}; got {shown(value)}.")
 
 
-def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Refuse what is not one of ``choices``."""
-    if value not in choices:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}; got {value!r}.")
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}; got {shown(value)}.")
 
 
 def check_weight(name: str, value: object, *, zero: bool = True) -> None:
     """Refuse what is not a finite real number of at least 0 (``zero=False``: above 0)."""
     flag = isinstance(value, bool)
-    number = float(value) if isinstance(value, Real) and not flag else -1.0
+    try:
+        number = float(value) if isinstance(value, Real) and not flag else -1.0
+    except OverflowError:  # a whole number beyond float64
+        number = np.inf
     if not np.isfinite(number) or number < 0 or (number == 0 and not zero):
-        raise ValueError(f"{name} must be a number {'of at least' if zero else 'above'} 0; got {value!r}.")
+        raise ValueError(f"{name} must be a number {'of at least' if zero else 'above'} 0; got {shown(value)}.")
+
+
+def check_seed(name: str, value: Any) -> None:
+    """Refuse what no random generator can be made of."""
+    # Lists within lists would be followed to the end of the stack.
+    flat = not isinstance(value, (list, tuple)) or all(isinstance(number, Integral) for number in value)
+    try:
+        if flat:
+            np.random.default_rng(value)
+            return
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"{name} must be None, a whole number of at least 0 or a Generator; got {shown(value)}.")
 
 
 def compute_type(dtype: np.dtype[Any]) -> type[np.float32] | type[np.float64]:

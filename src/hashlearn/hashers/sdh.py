@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.codes import signs_of
+from hashlearn.errors import shown
 from hashlearn.hashers._classes import draw_samples
 from hashlearn.hashers._discrete import descend
 from hashlearn.hashers._kernel import Kernel, KernelHasher, unit_rows
@@ -130,7 +131,7 @@ class SDH(KernelHasher):
         if self.sigma is not None:
             check_weight("sigma", self.sigma, zero=False)
             if not 1e-15 <= float(self.sigma) <= 1e15:
-                raise ValueError(f"sigma must be between 1e-15 and 1e15; got {self.sigma!r}.")
+                raise ValueError(f"sigma must be between 1e-15 and 1e15; got {shown(self.sigma)}.")
         for name in ("nu", "lambda_g", "lambda_f"):
             check_weight(name, getattr(self, name), zero=False)
         if self.samples_per_class is not None:

@@ -42,6 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.codes import signs_of
+from hashlearn.errors import shown
 from hashlearn.hashers._decoder import DecoderSums, decoder_sums
 from hashlearn.hashers._discrete import descend
 from hashlearn.hashers._early_stop import EarlyStop, check_validation
@@ -176,7 +177,7 @@ class UDHDNN(NetworkHasher):
                 "init_codes must be 'itq' for constraint='relaxed', which has no codes, and for init='itq'."
             )
         if self.constraint == "relaxed" and self.decoder != "exact":
-            raise ValueError(f"decoder must be 'exact' for constraint='relaxed'; got {self.decoder!r}.")
+            raise ValueError(f"decoder must be 'exact' for constraint='relaxed'; got {shown(self.decoder)}.")
         if self.constraint == "discrete" and not self.similarity and not self.lambda2:
             raise ValueError(
                 "similarity and lambda2 must not both be 0 for constraint='discrete': no term would tell what the "

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.codes import n_bytes, unpack
+from hashlearn.errors import shown
 from hashlearn.search import Collection, Item
-from hashlearn.storage import atomic_path, check_target
+from hashlearn.storage import atomic_path, atomic_paths
 
 __all__ = ["EXPORTS", "export_faiss", "export_npy", "export_parquet", "export_pgvector"]
 
@@ -48,11 +49,10 @@ def export_npy(collection: Collection, path: str | os.PathLike[str]) -> list[Pat
     """Packed codes (n, bytes) in ``NAME.npy`` and their ids (n,) in ``NAME-ids.npy``, beside each other."""
     path = _with_ending(path, ".npy")
     beside = path.with_name(f"{path.stem}-ids.npy")
-    check_target(beside)
     collection.refresh()
     ids, codes = collection.index.snapshot()
-    for file, array in ((path, codes), (beside, ids)):
-        with atomic_path(file) as temporary:
+    with atomic_paths(path, beside) as temporaries:  # never new codes beside old ids
+        for temporary, array in zip(temporaries, (codes, ids), strict=True):
             np.save(temporary, np.ascontiguousarray(array), allow_pickle=False)
     return [path, beside]
 
@@ -93,13 +93,10 @@ def export_pgvector(collection: Collection, path: str | os.PathLike[str], *, tab
     Args:
         collection: What is exported.
         path: The SQL file.
-        table: Its name; None: the collection's.
+        table: Its name, ``table`` or ``schema.table``; None: the collection's.
     """
-    name = _table_name(collection.path.stem) if table is None else table
-    if not name or "\0" in name or len(name.encode()) > 63:
-        raise ValueError(f"a table's name must have 1 to 63 bytes; got {name!r}.")
+    quoted = _quoted(_table_name(collection.path.stem) if table is None else table)
     collection.refresh()
-    quoted = '"' + name.replace('"', '""') + '"'
     with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         file.write(
             f"-- {len(collection)} codes of {collection.n_bits} bits, from a collection of hashlearn.\n"
@@ -115,8 +112,8 @@ def export_pgvector(collection: Collection, path: str | os.PathLike[str], *, tab
             )
             file.write(f"INSERT INTO {quoted} (id, code, source, payload) VALUES\n{rows};\n")
         file.write(
-            "COMMIT;\n-- Searches of a large table are sooner, but no longer exact, with:\n"
-            f"-- CREATE INDEX ON {quoted} USING hnsw (code bit_hamming_ops);\n"
+            "COMMIT;\n-- Searches of a large table are sooner, but no longer exact, with an index:\n"
+            "-- USING hnsw (code bit_hamming_ops)\n"
         )
     return [Path(path)]
 
@@ -149,6 +146,17 @@ def _sql_texts(item: Item) -> tuple[str, str]:
         "NULL" if text is None else "'" + text.replace("'", "''") + "'" for text in (item.source, payload)
     )
     return source, payload
+
+
+def _quoted(table: str) -> str:
+    """A table's name as SQL. What breaks the rule is refused, not escaped, so that no name can be anything else."""
+    parts = table.split(".")
+    if len(parts) > 2 or not all(re.fullmatch(r"[^\W\d]\w*", part) and len(part.encode()) <= 63 for part in parts):
+        raise ValueError(
+            "a table's name must have 1 to 63 bytes, letters, digits and underscores, no digit first, or be two such "
+            f"names, schema.table; got {shown(table)}."
+        )
+    return ".".join(f'"{part}"' for part in parts)
 
 
 def _table_name(stem: str) -> str:
