@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench fuzz torture clean
 
 demo: .venv/installed
 	$(BIN)/python examples/demo.py
@@ -17,6 +17,21 @@ lint: .venv/installed
 
 bench: .venv/installed
 	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+# Damaged files for every reader, for so many minutes; what is found is kept in .fuzz.
+MINUTES ?= 10
+fuzz: .venv/installed
+	$(BIN)/python tests/hostile/mutations.py --minutes $(MINUTES) --keep .fuzz
+
+# The long run of docs/reliability.md: kills, flipped bits and damaged files by the thousand.
+KILLS ?= 1000
+FLIPS ?= 5000
+CASES ?= 200000
+torture: .venv/installed
+	$(BIN)/python tests/hostile/kills.py --kills $(KILLS)
+	$(BIN)/python tests/hostile/flips.py --flips $(FLIPS)
+	$(BIN)/python tests/hostile/mutations.py --cases $(CASES) --keep .fuzz
+	HASHLEARN_HOSTILE=1 $(BIN)/python -m pytest tests/hostile/test_interrupts.py
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv --clear .venv
