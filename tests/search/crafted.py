@@ -3,7 +3,7 @@
 import contextlib
 import sqlite3
 
-from hashlearn.search._checksums import block_sums, checked_rows
+from hashlearn.search._checksums import as_meta, checked_rows, tally
 from hashlearn.search._schema import meta_crc
 
 
@@ -18,15 +18,12 @@ def crafted(path, sql, values=()):
     """The same, and make the checksums anew, as one would who wants it to be taken for whole."""
     altered(path, sql, values)
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        rows = connection.execute("SELECT id, code, source, payload FROM items ORDER BY id").fetchall()
+        with contextlib.suppress(Exception):  # of what is no item there is no checksum
+            for name, value in as_meta(tally(checked_rows(rows, len(rows[0][1]) if rows else 1))).items():
+                connection.execute("UPDATE meta SET value = ? WHERE name = ?", (value, name))
         for name, value in connection.execute("SELECT name, value FROM meta").fetchall():
             connection.execute("UPDATE meta SET crc = ? WHERE name = ?", (meta_crc(name, value), name))
-        rows = connection.execute("SELECT id, code, source, payload FROM items ORDER BY id").fetchall()
-        try:
-            blocks, crcs = block_sums(checked_rows(rows, len(rows[0][1]) if rows else 1))
-        except Exception:
-            return  # of what is no item there is no checksum
-        connection.execute("DELETE FROM checks")
-        connection.executemany("INSERT INTO checks VALUES (?, ?)", zip(blocks.tolist(), crcs.tolist(), strict=True))
 
 
 def as_version_1(path):
@@ -35,12 +32,11 @@ def as_version_1(path):
         connection.executescript(
             """
             BEGIN;
-            CREATE TABLE kept AS SELECT name, value FROM meta;
+            CREATE TABLE kept AS SELECT name, value FROM meta WHERE name NOT IN ('n_items', 'checksum');
             DROP TABLE meta;
             CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
             INSERT INTO meta SELECT * FROM kept;
             DROP TABLE kept;
-            DROP TABLE checks;
             PRAGMA user_version = 1;
             COMMIT;
             """

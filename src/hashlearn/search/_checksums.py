@@ -1,6 +1,8 @@
-"""Checksums of a collection's items: one CRC-32 for each block of 256 consecutive ids.
+"""The checksum of a collection's items: a sum of their hashes, to which a change adds and from which it takes away.
 
-A block, not an item, because checking a million items one by one in Python would take longer than reading them.
+The hash of an item is made of its id, the words of its code, and the CRC-32 of its source and of its payload, each word
+mixed by a function that maps no two words to one (splitmix64's). So a single word that is changed always changes the
+sum, and so does an item that is missing or there twice.
 """
 
 from __future__ import annotations
@@ -14,9 +16,8 @@ from numpy.typing import NDArray
 
 from hashlearn.search._schema import Damage
 
-_BLOCK_BITS = 8
-#: Ids of one block.
-BLOCK_IDS = 1 << _BLOCK_BITS
+_STEP = 0x9E3779B97F4A7C15
+_MODULUS = 1 << 64
 
 
 class Rows(NamedTuple):
@@ -40,32 +41,8 @@ class Rows(NamedTuple):
         )
 
 
-class Sums(NamedTuple):
-    """Blocks, ascending, and the checksum of each."""
-
-    blocks: NDArray[np.int64]
-    crcs: NDArray[np.int64]
-
-
-def block_runs(ids: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
-    """The blocks that these ids are in, as ranges (first, last) of at most so many."""
-    blocks = np.unique(ids >> _BLOCK_BITS)
-    runs = np.split(blocks, np.flatnonzero(np.diff(blocks) > 1) + 1) if len(blocks) else []
-    return [(int(run[i]), int(run[i : i + most][-1])) for run in runs for i in range(0, len(run), most)]
-
-
-def block_range(first: int, last: int) -> tuple[int, int]:
-    """The blocks of the ids from ``first`` to ``last``."""
-    return first >> _BLOCK_BITS, last >> _BLOCK_BITS
-
-
-def id_range(first: int, last: int) -> tuple[int, int]:
-    """The ids of the blocks from ``first`` to ``last``."""
-    return first << _BLOCK_BITS, (last << _BLOCK_BITS) + BLOCK_IDS - 1
-
-
 def checked_rows(rows: list[Any], width: int) -> Rows:
-    """Rows (id, code, source, payload) as columns; a Damage if one is not of its type or length."""
+    """Rows (id, code, source, payload) by id, as columns; a Damage if one is not of its type or length."""
     if not rows:
         return Rows(np.empty(0, np.int64), np.empty((0, width), np.uint8), (), ())
     ids, codes, sources, payloads = zip(*rows, strict=True)
@@ -77,22 +54,6 @@ def checked_rows(rows: list[Any], width: int) -> Rows:
     if numbers[0] < 0 or numbers[-1] == np.iinfo(np.int64).max or (numbers[1:] <= numbers[:-1]).any():
         raise Damage("its ids do not ascend from 0 on")
     return Rows(numbers, np.frombuffer(b"".join(codes), np.uint8).reshape(-1, width), sources, payloads)
-
-
-def whole_blocks(batches: Iterable[list[Any]]) -> Iterator[list[Any]]:
-    """The same rows in other batches, which end where a block ends."""
-    rest: list[Any] = []
-    for batch in batches:
-        rest += batch
-        last = rest[-1][0] >> _BLOCK_BITS
-        cut = len(rest)
-        while cut and rest[cut - 1][0] >> _BLOCK_BITS == last:
-            cut -= 1
-        if cut:
-            yield rest[:cut]
-            rest = rest[cut:]
-    if rest:
-        yield rest
 
 
 def resized(batches: Iterable[Rows], size: int) -> Iterator[Rows]:
@@ -108,31 +69,48 @@ def resized(batches: Iterable[Rows], size: int) -> Iterator[Rows]:
         yield rest
 
 
-def block_sums(rows: Rows) -> Sums:
-    """The checksums of the blocks that these rows, which are whole blocks, are in."""
-    if not len(rows.ids):
-        return Sums(rows.ids, rows.ids)
-    blocks, starts = np.unique(rows.ids >> _BLOCK_BITS, return_index=True)
-    ids = memoryview(rows.ids.astype("<i8").tobytes())
-    codes, width = memoryview(rows.codes.tobytes()), rows.codes.shape[1]
-    # U+0000 for a text that is not there, U+001F between two: no single changed bit makes one text of another.
-    sources, payloads = (
-        ["\0" if text is None else text for text in column] for column in (rows.sources, rows.payloads)
-    )
-    crcs = []
-    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows.ids)], strict=True):
-        crc = crc32(codes[start * width : end * width], crc32(ids[8 * start : 8 * end]))
-        crc = crc32("\x1f".join(sources[start:end]).encode(), crc)
-        crcs.append(crc32("\x1f".join(payloads[start:end]).encode(), crc))
-    return Sums(blocks, np.array(crcs, np.int64))
+class Tally(NamedTuple):
+    """How many items there are, and the sum of their hashes."""
+
+    n_items: int
+    total: int
+
+    def plus(self, other: Tally) -> Tally:
+        return Tally(self.n_items + other.n_items, (self.total + other.total) % _MODULUS)
+
+    def minus(self, other: Tally) -> Tally:
+        return Tally(self.n_items - other.n_items, (self.total - other.total) % _MODULUS)
 
 
-def check_sums(found: Sums, kept: Sums) -> None:
-    """A Damage that names the first block that is not as it was written."""
-    if np.array_equal(found.blocks, kept.blocks) and np.array_equal(found.crcs, kept.crcs):
-        return
-    known = dict(zip(kept.blocks.tolist(), kept.crcs.tolist(), strict=True))
-    seen = dict(zip(found.blocks.tolist(), found.crcs.tolist(), strict=True))
-    block = min(block for block in known.keys() | seen.keys() if known.get(block) != seen.get(block))
-    first, last = id_range(block, block)
-    raise Damage(f"the items with ids from {first} to {last} do not have the checksum that they were written with")
+NOTHING = Tally(0, 0)
+
+
+def as_meta(of: Tally) -> dict[str, Any]:
+    """How a file keeps it."""
+    return {"n_items": of.n_items, "checksum": f"{of.total:016x}"}
+
+
+def tally(rows: Rows) -> Tally:
+    n, width = rows.codes.shape
+    words = np.zeros((n, -(-width // 8) * 8), np.uint8)
+    words[:, :width] = rows.codes
+    columns = [*words.view("<u8").T.astype(np.uint64), _text_words(rows.sources), _text_words(rows.payloads)]
+    mixed = np.zeros(n, np.uint64)
+    for place, column in enumerate(columns, 1):
+        mixed += _mix(column + np.uint64(place * _STEP % _MODULUS))
+    hashes = _mix(mixed ^ _mix(rows.ids.astype(np.uint64)))
+    return Tally(n, int(hashes.sum(dtype=np.uint64)))
+
+
+def _text_words(texts: Sequence[str | None]) -> NDArray[np.uint64]:
+    """A word for each text; another one for a text that is not there."""
+    if not any(texts) and "" not in texts:
+        return np.zeros(len(texts), np.uint64)
+    crcs = [0 if text is None else _MODULUS // 2 + crc32(text.encode()) for text in texts]
+    return np.array(crcs, np.uint64)
+
+
+def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))

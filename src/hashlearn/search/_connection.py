@@ -21,6 +21,7 @@ from weakref import WeakSet
 
 from hashlearn.codes import n_bytes
 from hashlearn.errors import CollectionBusyError, CollectionError
+from hashlearn.search._checksums import NOTHING, as_meta
 from hashlearn.search._schema import TABLES, VERSION, Damage, meta_rows
 from hashlearn.storage import sweep_folders, sync_folder
 
@@ -64,7 +65,7 @@ def _write_empty(path: Path, n_bits: int, meta: dict[str, Any]) -> None:
             connection.execute(f"PRAGMA user_version = {VERSION}")
             connection.executescript("BEGIN;" + TABLES[VERSION].format(n_bytes=n_bytes(n_bits)))
             connection.execute("INSERT INTO changes VALUES (1, 0, -1)")
-            rows = meta_rows({"next_id": 0, **meta, "n_bits": n_bits})
+            rows = meta_rows({"next_id": 0, **meta, "n_bits": n_bits, **as_meta(NOTHING)})
             connection.executemany("INSERT INTO meta VALUES (?, ?, ?)", rows)
             connection.execute("COMMIT")
     finally:

@@ -13,18 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.errors import CollectionError
-from hashlearn.search._checksums import (
-    Rows,
-    Sums,
-    block_range,
-    block_runs,
-    block_sums,
-    check_sums,
-    checked_rows,
-    id_range,
-    resized,
-    whole_blocks,
-)
+from hashlearn.search._checksums import NOTHING, Rows, Tally, as_meta, checked_rows, resized, tally
 from hashlearn.search._connection import APPLICATION_ID, OpenFile, translated
 from hashlearn.search._schema import TABLES, VERSION, Damage, add_checksums, check_schema, meta_crc, read_meta
 
@@ -35,8 +24,7 @@ _MOST_RANGES = 1_000
 _FETCHED = 1_000
 # Of one statement.
 _VARIABLES = 500
-# Whose checksums are made anew at a time.
-_BLOCKS = 100
+_ITEM = "id, code, source, payload"
 
 T = TypeVar("T")
 
@@ -102,17 +90,17 @@ class Database:
         self.n_bits: int = meta["n_bits"]
         if not 8 * (self._width - 1) < self.n_bits <= 8 * self._width:
             raise Damage("it does not say how long its codes are")
-        meta.pop("model", None)
-        self.meta = meta
+        self.meta = {name: value for name, value in meta.items() if name not in ("model", *as_meta(NOTHING))}
 
     def _migrate(self) -> None:
         """From the version of the file to this one's."""
         if self._known_version() == VERSION:  # by another process meanwhile
             return
         self._check_content()
-        add_checksums(self._connection)
+        found = NOTHING
         for rows in self._items():
-            self._insert_sums(block_sums(rows))
+            found = found.plus(tally(rows))
+        add_checksums(self._connection, as_meta(found))
         self.version = VERSION
 
     def close(self) -> None:
@@ -197,30 +185,48 @@ class Database:
         found = self.execute("SELECT value FROM meta WHERE name = 'model'")
         return bytes(found[0][0]) if found else None
 
+    def _kept(self, *names: str) -> list[Any]:
+        """Values that change, as they are now."""
+        rows = self.execute(f"SELECT name, value, crc FROM meta WHERE name IN ({', '.join('?' * len(names))})", names)
+        kept = {name: value for name, value, crc in rows if crc == meta_crc(name, value)}
+        if len(kept) != len(names):
+            raise CollectionError(f"{self.path} is damaged: its {' or '.join(names)} does not have its checksum.")
+        return [kept[name] for name in names]
+
+    def _keep(self, values: dict[str, Any]) -> None:
+        rows = [(value, meta_crc(name, value), name) for name, value in values.items()]
+        self.executemany("UPDATE meta SET value = ?, crc = ? WHERE name = ?", rows)
+
     def next_id(self) -> int:
-        ((value, crc),) = self.execute("SELECT value, crc FROM meta WHERE name = 'next_id'")
-        if crc != meta_crc("next_id", value):
-            raise CollectionError(f"{self.path} is damaged: it does not say which id is the next.")
-        return int(value)
+        return int(self._kept("next_id")[0])
 
     def set_next_id(self, value: int) -> None:
-        self.execute("UPDATE meta SET value = ?, crc = ? WHERE name = 'next_id'", (value, meta_crc("next_id", value)))
+        self._keep({"next_id": value})
+
+    def tally(self) -> Tally | None:
+        """What the items must add up to; None in a file that does not say."""
+        if self.version == 1:
+            return None
+        n_items, checksum = self._kept("n_items", "checksum")
+        try:
+            return Tally(n_items, int(checksum, 16))
+        except ValueError:
+            raise Damage("its checksum is no number") from None
+
+    def set_tally(self, value: Tally) -> None:
+        self._keep(as_meta(value))
 
     # -- items --------------------------------------------------------------------------------------------------------
 
     def codes(self, first: int | None = None, last: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Ids, ascending, and packed codes of all items, or of those with ids from ``first`` to ``last``."""
         self.check_process()
-        blocks = None if first is None or last is None else block_range(first, last)
         with self.lock, translated(self.path):
-            parts = [(rows.ids, rows.codes) for rows in self._items(blocks)]
+            parts = [(rows.ids, rows.codes) for rows in self._items(first, last)]
         if not parts:
             return np.empty(0, np.int64), np.empty((0, self._width), np.uint8)
         ids, codes = (np.concatenate(column) for column in zip(*parts, strict=True))
-        part = (
-            slice(*np.searchsorted(ids, (first, last + 1))) if first is not None and last is not None else slice(None)
-        )
-        return ids[part], codes[part]
+        return ids, codes
 
     def rows(self, size: int) -> Iterator[Rows]:
         """All items, by id, so many at a time, as they are at the first.
@@ -243,62 +249,31 @@ class Database:
         finally:
             own.close()
 
-    def _items(self, blocks: tuple[int, int] | None = None) -> Iterator[Rows]:
-        """All items by id, or those of the blocks from one to another, compared with their checksums."""
-        kept = self._sums(blocks)
-        for batch in whole_blocks(self._fetched(blocks)):
-            rows = checked_rows(batch, self._width)
-            if kept is not None:
-                found = block_sums(rows)
-                n = len(found.blocks)
-                check_sums(found, Sums(kept.blocks[:n], kept.crcs[:n]))
-                kept = Sums(kept.blocks[n:], kept.crcs[n:])
-            yield rows
-        if kept is not None:
-            check_sums(Sums(kept.blocks[:0], kept.crcs[:0]), kept)
+    def _items(self, first: int | None = None, last: int | None = None) -> Iterator[Rows]:
+        """The items with ids from ``first`` to ``last``, by id; or all, which must have their checksum."""
+        where, values = ("", ()) if first is None else (" WHERE id BETWEEN ? AND ?", (first, last))
+        expected, found = self.tally() if first is None else None, NOTHING
+        cursor = self._connection.execute(f"SELECT {_ITEM} FROM items{where} ORDER BY id", values)
+        while rows := self._fetched(cursor):
+            some = checked_rows(rows, self._width)
+            if expected is not None:
+                found = found.plus(tally(some))
+            yield some
+        if expected is not None and found != expected:
+            raise Damage("its items do not have the checksum that they were written with")
 
-    def _fetched(self, blocks: tuple[int, int] | None) -> Iterator[list[Any]]:
-        where, values = ("", ()) if blocks is None else (" WHERE id BETWEEN ? AND ?", id_range(*blocks))
-        cursor = self._connection.execute(f"SELECT id, code, source, payload FROM items{where} ORDER BY id", values)
-        while True:
-            self.check_process()
-            try:
-                rows = cursor.fetchmany(_FETCHED)
-            finally:
-                self._opened.check_unchanged()
-            if not rows:
-                return
-            yield rows
+    def _fetched(self, cursor: sqlite3.Cursor) -> list[Any]:
+        self.check_process()
+        try:
+            return cursor.fetchmany(_FETCHED)
+        finally:
+            self._opened.check_unchanged()
 
-    def _sums(self, blocks: tuple[int, int] | None) -> Sums | None:
-        """The checksums that are kept; None in a file that has none."""
-        if self.version == 1:
-            return None
-        where, values = ("", ()) if blocks is None else (" WHERE block BETWEEN ? AND ?", blocks)
-        rows = self._connection.execute(f"SELECT block, crc FROM checks{where} ORDER BY block", values).fetchall()
-        if not {type(number) for row in rows for number in row} <= {int}:
-            raise Damage("a checksum is no number")
-        numbers, crcs = np.array(rows, dtype=np.int64).reshape(-1, 2).T
-        return Sums(numbers, crcs)
-
-    def check_items(self, ids: NDArray[np.int64]) -> None:
-        """Before a change: what it changes, or stands beside it under one checksum, must be as it was written."""
-        with self.lock, translated(self.path):
-            for blocks in block_runs(ids, _BLOCKS):
-                for _ in self._items(blocks):
-                    pass
-
-    def renew_sums(self, ids: NDArray[np.int64]) -> None:
-        """After a change, in its transaction: the checksums of the blocks in which these ids are."""
-        with self.lock, translated(self.path):
-            for blocks in block_runs(ids, _BLOCKS):
-                self._connection.execute("DELETE FROM checks WHERE block BETWEEN ? AND ?", blocks)
-                for batch in whole_blocks(self._fetched(blocks)):
-                    self._insert_sums(block_sums(checked_rows(batch, self._width)))
-
-    def _insert_sums(self, sums: Sums) -> None:
-        rows = zip(sums.blocks.tolist(), sums.crcs.tolist(), strict=True)
-        self._connection.executemany("INSERT INTO checks VALUES (?, ?)", rows)
+    def tally_of(self, ids: NDArray[np.int64]) -> Tally:
+        """What these items, as far as they are there, add up to."""
+        rows = sorted(self.select(_ITEM, "id", ids.tolist()))
+        with translated(self.path):
+            return tally(checked_rows(rows, self._width))
 
     def check_sources(self) -> None:
         """A CollectionError if the index by source does not agree with the items; looked at before it is first used."""

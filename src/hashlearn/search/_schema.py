@@ -1,6 +1,6 @@
 """The tables of a collection's file, version by version: what they must be, and how an older file becomes a newer one.
 
-Version 2 added the checksums: a CRC-32 of each value of ``meta``, and in ``checks`` one of each block of items.
+Version 2 added the checksums: a CRC-32 of each value of ``meta``, and among these values the sum of all items' hashes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ CREATE TABLE changes (number INTEGER PRIMARY KEY, first INTEGER NOT NULL, last I
 """
 _META_1 = "CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;"
 _META_2 = "CREATE TABLE meta (name TEXT PRIMARY KEY, value, crc INTEGER NOT NULL) WITHOUT ROWID;"
-_CHECKS = "CREATE TABLE checks (block INTEGER PRIMARY KEY, crc INTEGER NOT NULL);"
 
-TABLES = {1: _META_1 + _ITEMS, VERSION: _META_2 + _ITEMS + _CHECKS}
+TABLES = {1: _META_1 + _ITEMS, VERSION: _META_2 + _ITEMS}
 
 _WIDTH = re.compile(r"length\(code\) = ([0-9]{1,9})\)")
 _REQUIRED: dict[str, type] = {"n_bits": int, "next_id": int, "hashlearn": str, "info": str}
+# From version 2 on; the sum as hexadecimal digits.
+_CHECKSUMS: dict[str, type] = {"n_items": int, "checksum": str}
 _WITH_A_MODEL: dict[str, type] = {"model": bytes, "model_key": str, "method": str, "n_features": int}
 
 
@@ -70,7 +71,7 @@ def read_meta(connection: sqlite3.Connection, version: int) -> dict[str, Any]:
     crc = "NULL" if version == 1 else "crc"
     rows = connection.execute(f"SELECT name, value, {crc} FROM meta").fetchall()
     meta = {name: value for name, value, _ in rows}
-    allowed = _REQUIRED | (_WITH_A_MODEL if "model" in meta else {})
+    allowed = _REQUIRED | (_CHECKSUMS if version > 1 else {}) | (_WITH_A_MODEL if "model" in meta else {})
     if meta.keys() != allowed.keys():
         raise Damage(f"it must say {', '.join(allowed)}; it says {', '.join(map(str, meta)) or 'nothing'}")
     for name, value, crc in rows:
@@ -90,11 +91,10 @@ def meta_rows(meta: dict[str, Any]) -> list[tuple[str, Any, int]]:
     return [(name, value, meta_crc(name, value)) for name, value in meta.items()]
 
 
-def add_checksums(connection: sqlite3.Connection) -> None:
-    """From version 1 to 2, inside a transaction; the caller fills ``checks``."""
-    meta = read_meta(connection, 1)
+def add_checksums(connection: sqlite3.Connection, checksums: dict[str, Any]) -> None:
+    """From version 1 to 2, inside a transaction."""
+    meta = read_meta(connection, 1) | checksums
     connection.execute("DROP TABLE meta")
     connection.execute(_META_2.rstrip(";"))
-    connection.execute(_CHECKS.rstrip(";"))
     connection.executemany("INSERT INTO meta VALUES (?, ?, ?)", meta_rows(meta))
     connection.execute("PRAGMA user_version = 2")

@@ -17,6 +17,7 @@ from hashlearn.codes import check_codes
 from hashlearn.errors import CollectionError, ModelFileError
 from hashlearn.search import _connection
 from hashlearn.search._answers import Matches, Neighbours
+from hashlearn.search._checksums import NOTHING, Rows, Tally, tally
 from hashlearn.search._database import Database
 from hashlearn.search._items import Item, blobs_of, checked_sources, json_text, payload_texts
 from hashlearn.search._state import Ids, checked_ids
@@ -37,8 +38,8 @@ class _Change(NamedTuple):
     gone: Ids
     codes: NDArray[np.uint8]
     ids: Ids
-    #: All of which something is changed, be it a source or payload.
-    touched: Ids
+    #: What the items that are there afterwards, and of which anything is changed, add up to.
+    tally: Tally
 
 
 class Collection:
@@ -251,16 +252,15 @@ class Collection:
             else:
                 given = np.arange(after, after + len(keep), dtype=np.int64)
             self.check_new(given)
-            self._database.check_items(given)
-            rest = ((own[row], texts[row]) for row in keep.tolist())
-            rows = ((id, code, *both) for id, code, both in zip(given.tolist(), blobs_of(chosen), rest, strict=True))
+            new = Rows(given, chosen, [own[row] for row in keep.tolist()], [texts[row] for row in keep.tolist()])
+            rows = zip(given.tolist(), blobs_of(chosen), new.sources, new.payloads, strict=True)
             self._database.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", rows)
             if len(given):
                 after = max(after, int(given.max()) + 1)
                 self._database.set_next_id(after)
-            return _Change(given[:0], chosen, given, given)
+            return _Change(given[:0], chosen, given, tally(new))
 
-        return self._change(write).ids
+        return self._change(self.index.ids[:0], write).ids
 
     def check_new(self, ids: ArrayLike) -> None:
         """A ValueError if one of the ids is no id, or given twice, or there already."""
@@ -288,9 +288,9 @@ class Collection:
         def write() -> _Change:
             self._check_known(given)
             self._database.executemany("DELETE FROM items WHERE id = ?", ((id,) for id in given.tolist()))
-            return _Change(given, self.index.codes[:0], given[:0], given)
+            return _Change(given, self.index.codes[:0], given[:0], NOTHING)
 
-        self._change(write)
+        self._change(given, write)
 
     def update(
         self,
@@ -324,27 +324,34 @@ class Collection:
             self._check_known(given)
             rows = zip(*columns.values(), given.tolist(), strict=True)
             self._database.executemany(f"UPDATE items SET {assignments} WHERE id = ?", rows)
+            after = self._database.tally_of(given)
             if array is None:
-                return _Change(given[:0], self.index.codes[:0], given[:0], given)
-            return _Change(given, array, given, given)
+                return _Change(given[:0], self.index.codes[:0], given[:0], after)
+            return _Change(given, array, given, after)
 
-        self._change(write)
+        self._change(given, write)
 
     def _check_known(self, ids: Ids) -> None:
         unknown = ids[~self.index.contains(ids)]
         if len(unknown):
             raise ValueError(f"id {unknown[0]} is not in the collection.")
-        self._database.check_items(ids)
 
-    def _change(self, write: Callable[[], _Change]) -> _Change:
-        """Do what ``write`` does in one transaction, and take it over into the index."""
+    def _change(self, touched: Ids, write: Callable[[], _Change]) -> _Change:
+        """Do what ``write`` does in one transaction, and take it over into the index.
+
+        ``touched``: the items that are there and of which something is changed.
+        """
 
         def transaction() -> tuple[_Change, int]:
             self._catch_up()
+            database = self._database
+            before = database.tally_of(touched)
             change = write()
-            self._database.renew_sums(change.touched)
-            self._database.log_change(change.gone if len(change.gone) else change.ids)
-            return change, self._database.last_change()
+            known = database.tally()
+            assert known is not None  # a file that is written has one
+            database.set_tally(known.minus(before).plus(change.tally))
+            database.log_change(change.gone if len(change.gone) else change.ids)
+            return change, database.last_change()
 
         self._database.check_process()
         with self._database.lock:  # until the index is in step, for other threads of this process
