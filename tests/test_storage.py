@@ -331,27 +331,29 @@ def test_folders_that_can_not_be_synced_are_no_error(tmp_path, monkeypatch):
 
 
 def test_stale_folders_are_swept_and_nothing_else(tmp_path):
-    old, young, busy, other = (tmp_path / name for name in (".tmp-old", ".tmp-young", ".tmp-busy", "other"))
-    for folder in (old, young, busy, other):
-        (folder / "below").mkdir(parents=True)
-        (folder / "file").write_text("x")
     target = tmp_path / "target"
     target.mkdir()
     (target / "kept").write_text("x")
-    (tmp_path / ".tmp-link").symlink_to(target)
-    (old / "link").symlink_to(target)
-    (tmp_path / ".tmp-file").write_text("x")
-    within = [old / "below", old / "file", old / "link", busy / "below"]
-    for path in (*within, busy, old, other, target, tmp_path / ".tmp-file"):
-        os.utime(path, (0, 0), follow_symlinks=False)
-    sweep_folders(tmp_path, ".tmp-")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        ".tmp-busy", ".tmp-file", ".tmp-link", ".tmp-young", "other", "target",
-    ]  # fmt: skip
-    assert (target / "kept").exists()
-    sweep_folders(tmp_path / "nowhere", ".tmp-")
-    with pytest.raises(ValueError, match="prefix"):
-        sweep_folders(tmp_path, "")
+    folders = {
+        name: tmp_path / f".tmp-{name}" for name in ("old_0000", "young_00", "nested_0", "linked_0", "longer_name")
+    }
+    for folder in folders.values():
+        folder.mkdir()
+        (folder / "file").write_text("x")
+    (folders["nested_0"] / "more").mkdir()
+    (folders["linked_0"] / "more").symlink_to(target / "kept")
+    (tmp_path / ".tmp-link_000").symlink_to(target)
+    (tmp_path / ".tmp-file_000").write_text("x")
+    for name, folder in folders.items():
+        if name != "young_00":
+            for path in (*folder.iterdir(), folder):
+                os.utime(path, (0, 0), follow_symlinks=False)
+    sweep_folders(tmp_path, ".tmp-", ["file", "more"])
+    assert not folders.pop("old_0000").exists()
+    assert all(folder.exists() for folder in folders.values())
+    assert (target / "kept").read_text() == "x"
+    assert {".tmp-link_000", ".tmp-file_000"} <= {path.name for path in tmp_path.iterdir()}
+    sweep_folders(tmp_path / "missing", ".tmp-", ["file"])
 
 
 def test_only_regular_files_are_opened(tmp_path):

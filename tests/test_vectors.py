@@ -820,10 +820,10 @@ def test_hdf5_damage_that_fletcher32_does_not_see(tmp_path: Path) -> None:
     vectors = np.array([[7, 0, 9]], np.uint16)
     write_vectors(path, vectors)
     damage()
-    refused(path, "data set 'train'", "do not have the checksum", "attribute crc32")
+    refused(path, "data set 'train'", "do not have the checksum", "attribute hashlearn_crc32")
     write_vectors(path, vectors)
     with h5py.File(path, "a") as file:
-        del file["train"].attrs["crc32"]
+        del file["train"].attrs["hashlearn_crc32"]
     damage()
     assert read_vectors(path).tolist() == [[7, 0xFFFF, 9]]  # so it was before there was the attribute
 
@@ -833,11 +833,11 @@ def test_hdf5_checksum_is_of_the_values_as_stored(tmp_path: Path) -> None:
     for order in (vectors, np.asfortranarray(vectors), np.repeat(vectors, 2, axis=1)[:, ::2]):
         write_vectors(path, order)  # of several chunks
         with h5py.File(path) as file:
-            assert file["train"].attrs["crc32"] == zlib.crc32(file["train"][...].tobytes())
+            assert file["train"].attrs["hashlearn_crc32"] == zlib.crc32(file["train"][...].tobytes())
         assert np.array_equal(read_vectors(path), vectors)
     with h5py.File(h5(path, train=vectors), "a") as file:
         assert file["train"].dtype == np.dtype(">f4")
-        file["train"].attrs["crc32"] = zlib.crc32(vectors.tobytes())
+        file["train"].attrs["hashlearn_crc32"] = zlib.crc32(vectors.tobytes())
     assert np.array_equal(read_vectors(path), vectors)
 
 
@@ -846,15 +846,15 @@ def test_hdf5_checksum_of_a_wrong_type(tmp_path: Path, wrong: Any) -> None:
     path = tmp_path / "a.h5"
     write_vectors(path, SMALL)
     with h5py.File(path, "a") as file:
-        file["train"].attrs["crc32"] = wrong
-    refused(path, "data set 'train'", "attribute crc32 must be one integer")
+        file["train"].attrs["hashlearn_crc32"] = wrong
+    refused(path, "data set 'train'", "attribute hashlearn_crc32 must be one integer")
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 2**40])
 def test_hdf5_checksum_that_is_another(tmp_path: Path, wrong: int) -> None:
     path = h5(tmp_path / "a.h5", train=SMALL)
     with h5py.File(path, "a") as file:
-        file["train"].attrs["crc32"] = wrong
+        file["train"].attrs["hashlearn_crc32"] = wrong
     refused(path, "do not have the checksum")
 
 

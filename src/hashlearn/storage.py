@@ -9,12 +9,12 @@ import json
 import logging
 import math
 import os
+import re
 import secrets
-import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -278,28 +278,34 @@ def sync_folder(path: str | os.PathLike[str]) -> None:
         os.close(folder)
 
 
-def sweep_folders(parent: str | os.PathLike[str], prefix: str) -> None:
-    """Remove the folders in ``parent`` named ``prefix…`` that nobody has written to for a day: a killed process's."""
-    if not prefix:
-        raise ValueError("prefix must not be empty: every folder would go.")
+def sweep_folders(parent: str | os.PathLike[str], prefix: str, files: Collection[str]) -> None:
+    """Remove the temporary folders in ``parent`` that killed processes left a day ago or earlier.
+
+    Only those that ``tempfile`` named so and that hold nothing but some of ``files``: a name alone does not make a
+    folder ours.
+    """
+    made = re.compile(re.escape(prefix) + r"[a-z0-9_]{8}")
     try:
         with os.scandir(parent) as entries:
-            stale = [entry.path for entry in entries if entry.name.startswith(prefix) and _is_stale_folder(entry)]
+            folders = [entry for entry in entries if made.fullmatch(entry.name)]
     except OSError:
         return
-    for folder in stale:
-        shutil.rmtree(folder, ignore_errors=True)
+    for folder in folders:
+        with suppress(OSError):  # another's, or gone meanwhile
+            _sweep_folder(folder, files)
 
 
-def _is_stale_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        if not entry.is_dir(follow_symlinks=False):
-            return False
-        with os.scandir(entry.path) as within:
-            times = [inner.stat(follow_symlinks=False).st_mtime for inner in within]
-        return time.time() - max([*times, entry.stat(follow_symlinks=False).st_mtime]) > _STALE_SECONDS
-    except OSError:
-        return False  # another's, or gone meanwhile
+def _sweep_folder(folder: os.DirEntry[str], files: Collection[str]) -> None:
+    if not folder.is_dir(follow_symlinks=False):
+        return
+    with os.scandir(folder.path) as entries:
+        within = list(entries)
+    times = [entry.stat(follow_symlinks=False).st_mtime for entry in (folder, *within)]
+    ours = all(entry.name in files and entry.is_file(follow_symlinks=False) for entry in within)
+    if ours and time.time() - max(times) > _STALE_SECONDS:
+        for entry in within:
+            os.unlink(entry.path)
+        os.rmdir(folder.path)
 
 
 def _short(stem: str) -> str:

@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 import pytest
+from interrupts import interrupted
 
 from hashlearn.errors import CollectionError
 from hashlearn.search import Collection, HammingIndex
@@ -27,13 +28,14 @@ def path(tmp_path):
 
 
 def in_child(action):
-    """What ``action()`` gives, as JSON, in a forked process; None if it does not come to an end in time."""
+    """What ``action()`` gives, as JSON, in a forked process; "nothing" for None, None if it does not end in time."""
     heard, told = os.pipe()
     pid = os.fork()
     if not pid:
         code = 1
         try:
-            os.write(told, json.dumps(action()).encode())
+            answer = action()
+            os.write(told, json.dumps("nothing" if answer is None else answer).encode())
             code = 0
         except BaseException as error:
             os.write(told, json.dumps(f"{type(error).__name__}: {error}").encode())
@@ -72,18 +74,44 @@ def test_a_forked_process_must_open_it_again(path):
         lambda: next(collection.batches()),
         lambda: collection.model,
     ):
-        assert "opened before this process was forked: open it again" in in_child(use)
+        assert "opened before this process was forked: close it before forking" in in_child(use)
     assert in_child(lambda: collection.search(CODES[:1], 1).ids.tolist()) == [[0]]  # from memory
-    assert in_child(collection.close) is None
+    assert in_child(collection.close) == "nothing"
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_a_file_that_was_open_at_the_fork_is_not_opened_in_the_child(readonly, path):
+    """SQLite would count on locks that the parent has, and the child lacks: both would write at once."""
+    collection = Collection.create(path, n_bits=64)
+    collection.add(CODES[:5])
 
     def again():
-        with Collection.open(path) as own:
-            return own.add(CODES[:20]).tolist()
+        with Collection.open(path, readonly=readonly) as own:
+            return len(own)
 
-    ids = in_child(again)
-    assert len(ids) == 20
+    assert "was open in the process that this one was forked from" in in_child(again)
+    assert "forked from" in in_child(lambda: in_child(again))  # and in a child's child
     collection.close()
-    assert n_there(path) == 25
+    assert in_child(again) == 5
+
+
+def test_parent_and_child_write_one_after_the_other(path):
+    """The parent closes it before it forks, and opens it again while the child writes."""
+    Collection.create(path, n_bits=64).close()
+    acknowledged = 0
+    for _ in range(3):
+        pid = os.fork()
+        if not pid:
+            with Collection.open(path) as own:
+                for code in CODES[:20]:
+                    own.add(code[None])
+            os._exit(0)
+        for code in CODES[:10]:
+            with Collection.open(path) as own:
+                own.add(code[None])
+        acknowledged += 30
+        assert os.waitpid(pid, 0)[1] == 0
+    assert n_there(path) == acknowledged
 
 
 def test_batches_that_were_begun_do_not_go_on_in_a_fork(path):
@@ -131,14 +159,14 @@ def _add(path, n):
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_the_recipe_of_the_documentation(path, method):
-    """Each process of a pool opens the collection for itself."""
+    """Each process of a pool opens the collection for itself; the parent does so again once they are there."""
     with Collection.create(path, n_bits=64) as collection:
         collection.add(CODES[:1])
-        with multiprocessing.get_context(method).Pool(2) as pool:
-            ids = [id for ids in pool.starmap(_add, [(path, 3)] * 6) for id in ids]
-        collection.refresh()
-        assert sorted(ids) == list(range(1, 19))
-        assert collection.ids.tolist() == list(range(19))
+    with multiprocessing.get_context(method).Pool(2) as pool, Collection.open(path) as collection:
+        ids = [id for ids in pool.starmap(_add, [(path, 3)] * 6) for id in ids]
+        ids += collection.add(CODES[:2]).tolist()
+        assert sorted(ids) == list(range(1, 21))
+        assert collection.ids.tolist() == list(range(21))
 
 
 def test_a_fork_while_another_thread_changes_the_index():
@@ -179,7 +207,9 @@ def test_a_fork_while_a_lock_is_held(path):
             assert in_child(lambda: len(index.add(CODES[:1]))) == 1
             answer = in_child(lambda: threads_answer(lambda: collection.add(CODES[:1])))
             assert "forked" in answer
-            assert in_child(lambda: threads_answer(lambda: len(Collection.open(path, readonly=True)))) == 50
+            assert "forked" in in_child(lambda: threads_answer(lambda: len(Collection.open(path, readonly=True))))
+            other = path.with_name("other.hl")
+            assert in_child(lambda: threads_answer(lambda: len(Collection.create(other, n_bits=8)))) == 0
 
 
 def threads_answer(action):
@@ -228,7 +258,11 @@ def without_its_log(path):
     os.unlink(f"{path}-wal")
 
 
-@pytest.mark.parametrize("change", [os.unlink, replaced, without_its_log])
+def without_its_shared_memory(path):
+    os.unlink(f"{path}-shm")
+
+
+@pytest.mark.parametrize("change", [os.unlink, replaced, without_its_log, without_its_shared_memory])
 def test_nothing_is_acknowledged_in_a_file_that_is_gone(change, path):
     with Collection.create(path, n_bits=64) as collection:
         collection.add(CODES[:5])
@@ -275,6 +309,49 @@ def test_an_interrupt_while_waiting_for_another_writer(path):
         other.execute("ROLLBACK")
         other.close()
         assert len(collection.add(CODES[:3])) == 3
+
+
+def test_a_signal_handler_may_read_in_the_middle_of_a_change(path):
+    with Collection.create(path, n_bits=64) as collection:
+        collection.add(CODES)
+        answers = []
+
+        def handle(*_):
+            answers.append(collection.get([0])[0].id)
+            with pytest.raises(CollectionError, match="in use by this very thread"):
+                collection.remove([0])
+
+        before = signal.signal(signal.SIGALRM, handle)
+        log = type(collection._database).log_change
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(
+                    type(collection._database), "log_change", lambda *a: (signal.raise_signal(signal.SIGALRM), log(*a))
+                )
+                assert len(collection.add(CODES)) == 50
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert answers == [0]
+    assert n_there(path) == 100
+
+
+def test_an_interrupt_while_an_error_is_handled(path):
+    """The error of an id that is not there, and Ctrl-C as it is rolled back."""
+    line = 0
+    with Collection.create(path, n_bits=64) as collection:
+        collection.add(CODES[:5])
+
+        def fail():
+            with pytest.raises(ValueError, match="id 77"):
+                collection.remove([77])
+
+        while interrupted(fail, line):
+            other = sqlite3.connect(path, timeout=0, isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            other.execute("ROLLBACK")
+            other.close()
+            line += 1
+    assert line > 30
 
 
 def test_a_transaction_that_was_left_open_is_ended(collection_left_open):

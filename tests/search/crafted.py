@@ -37,6 +37,9 @@ def as_version_1(path):
             CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
             INSERT INTO meta SELECT * FROM kept;
             DROP TABLE kept;
+            CREATE TABLE changes (number INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL);
+            INSERT INTO changes SELECT * FROM change_log;
+            DROP TABLE change_log;
             PRAGMA user_version = 1;
             COMMIT;
             """

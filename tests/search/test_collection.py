@@ -227,7 +227,7 @@ class Changes(RuleBasedStateMachine):
     @invariant()
     def the_log_is_short(self):
         if hasattr(self, "folder"):
-            (n,) = self.writers[0]._database.execute("SELECT count(*) FROM changes")[0]
+            (n,) = self.writers[0]._database.execute("SELECT count(*) FROM change_log")[0]
             assert n <= _database._MOST_CHANGES
 
 
@@ -403,7 +403,7 @@ def test_a_small_change_is_not_a_reading_of_everything(collection, monkeypatch):
 def test_scattered_ids_are_one_range_of_the_log(collection):
     ids = np.arange(0, 6000, 2)
     collection.add(some_codes(3000), ids=ids)
-    assert collection._database.execute("SELECT first, last FROM changes WHERE number > 1") == [(0, 5998)]
+    assert collection._database.execute("SELECT first, last FROM change_log WHERE number > 1") == [(0, 5998)]
 
 
 def test_a_writer_waits_for_another_and_then_says_so(collection, monkeypatch):
@@ -569,8 +569,8 @@ def without(sql, change=altered):
         (lambda path: path.write_bytes(b"SQLite format 3\0"), "cut off"),
         (lambda path: path.write_bytes(b"PK" * 1000), "not an SQLite file"),
         (without("DROP TABLE items"), "damaged"),
-        (without("DROP TABLE changes"), "damaged"),
-        (without("DELETE FROM changes"), "damaged"),
+        (without("DROP TABLE change_log"), "damaged"),
+        (without("DELETE FROM change_log"), "damaged"),
         (without("DROP TABLE meta"), "damaged"),
         (without("DELETE FROM meta WHERE name = 'n_bits'"), "it must say n_bits"),
         (without("UPDATE meta SET value = 'x' WHERE name = 'n_bits'"), "n_bits is no int"),

@@ -1,7 +1,8 @@
 """Collections that a stranger made to hang, to exhaust or to fool: refused in one line, or what they say they are."""
 
+import contextlib
 import os
-import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -53,7 +54,7 @@ def test_other_tables_than_those_that_were_written(sql, path):
     refused(path, "its tables are not those of a collection")
 
 
-@pytest.mark.parametrize("table", ["items", "meta", "changes"])
+@pytest.mark.parametrize("table", ["items", "meta", "change_log"])
 def test_a_view_in_the_place_of_a_table(table, path):
     altered(path, f"ALTER TABLE {table} RENAME TO kept")
     altered(path, f"CREATE VIEW {table} AS {FOR_EVER}")
@@ -77,8 +78,10 @@ def test_a_view_in_the_place_of_a_table(table, path):
         ("UPDATE meta SET value = x'7b7d' WHERE name = 'info'", "info is no str"),
         ("INSERT INTO meta VALUES ('more', 1, 0)", "it must say n_bits"),
         ("INSERT INTO meta VALUES ('model', x'00', 0)", "it must say n_bits"),
-        ("DELETE FROM changes", "log of changes is empty"),
+        ("DELETE FROM change_log", "log of changes is empty"),
         ("DELETE FROM meta WHERE name = 'checksum'", "it must say n_bits"),
+        ("INSERT INTO change_log VALUES (9223372036854775807, 0, 0)", "log of changes has what is no change"),
+        ("INSERT INTO change_log VALUES (5, 'x', 0)", "damaged: "),
     ],
 )
 def test_values_of_other_types_and_sizes(sql, words, path):
@@ -236,6 +239,26 @@ def test_damaged_files_of_the_first_version_are_refused(path):
     refused(path, "damaged: ")
 
 
+def test_several_who_upgrade_at_once(path):
+    as_version_1(path)
+    code = "import sys; from hashlearn.search import Collection; print(len(Collection.open(sys.argv[1])))"
+    command = [sys.executable, "-c", code, str(path)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [process.communicate(timeout=60)[0] for process in processes] == ["300\n"] * 4
+
+
+def test_a_program_that_knows_the_first_version_alone_can_not_write(path):
+    """It has the file open while another one upgrades it, and does as it did before."""
+    as_version_1(path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as old:
+        assert old.execute("SELECT max(number) FROM changes").fetchone()
+        Collection.open(path).close()
+        with pytest.raises(sqlite3.OperationalError, match="changes"):
+            old.execute("SELECT max(number) FROM changes")
+        with pytest.raises(sqlite3.OperationalError, match="changes"):
+            old.execute("INSERT INTO changes (first, last) VALUES (1, 2)")
+
+
 def test_a_file_that_was_brought_to_another_version_meanwhile(path):
     with Collection.open(path) as collection:
         altered(path, "PRAGMA user_version = 1")
@@ -247,13 +270,22 @@ def test_a_file_that_was_brought_to_another_version_meanwhile(path):
 
 
 def test_what_a_killed_create_left_is_swept_after_a_day(tmp_path):
-    stale, fresh = tmp_path / f"{_connection._TEMPORARY}stale", tmp_path / f"{_connection._TEMPORARY}fresh"
-    for folder in (stale, fresh):
+    """And nothing else: not a folder of another form, or with anything else in it."""
+    old, new = time.time() - 2 * 24 * 3600, time.time()
+    made = {
+        "stale_00": (["new", "new-wal"], old),
+        "empty_00": ([], old),
+        "fresh_00": (["new"], new),
+        "other_00": (["new", "mine"], old),
+        "models": (["new"], old),
+    }
+    for name, (files, changed) in made.items():
+        folder = tmp_path / f"{_connection._TEMPORARY}{name}"
         folder.mkdir()
-        (folder / "new").write_bytes(b"x")
-    before = time.time() - 2 * 24 * 3600
-    for path in (stale / "new", stale):
-        os.utime(path, (before, before))
+        for file in files:
+            (folder / file).write_bytes(b"x")
+        for path in (*folder.iterdir(), folder):
+            os.utime(path, (changed, changed))
     Collection.create(tmp_path / "a.hl", n_bits=8).close()
-    assert sorted(file.name for file in tmp_path.iterdir()) == [fresh.name, "a.hl"]
-    shutil.rmtree(fresh)
+    left = {file.name.removeprefix(_connection._TEMPORARY) for file in tmp_path.iterdir()}
+    assert left == {"a.hl", "fresh_00", "other_00", "models"}

@@ -22,7 +22,7 @@ from weakref import WeakSet
 from hashlearn.codes import n_bytes
 from hashlearn.errors import CollectionBusyError, CollectionError
 from hashlearn.search._checksums import NOTHING, as_meta
-from hashlearn.search._schema import TABLES, VERSION, Damage, meta_rows
+from hashlearn.search._schema import LOG, VERSION, Damage, meta_rows, tables
 from hashlearn.storage import sweep_folders, sync_folder
 
 #: In the file's header, so that another program's SQLite file is told from ours: "hlc" and a 1.
@@ -30,20 +30,20 @@ APPLICATION_ID = 0x686C6301
 # How long a writer waits for another one.
 BUSY_SECONDS = 10.0
 _MAGIC = b"SQLite format 3\0"
-_TEMPORARY = ".hashlearn-"
+_TEMPORARY, _NEW = ".hashlearn-", "new"
 
 
 def create(path: Path, n_bits: int, meta: dict[str, Any]) -> None:
     """Write the file of an empty collection; a FileExistsError if something is there, or comes there meanwhile."""
-    for there in (path, _log_of(path), path.with_name(f"{path.name}-shm")):
-        if there.exists():
+    for file in (path, _log_of(path), _shared_memory_of(path)):
+        if file.exists():
             # A log that is left of an earlier file would be taken for the new one's.
-            left = "" if there == path else ", left of an earlier collection"
-            raise FileExistsError(f"{there} is there already{left}: choose another name, or remove it.")
+            left = "" if file == path else ", left of an earlier collection"
+            raise FileExistsError(f"{file} is there already{left}: choose another name, or remove it.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    sweep_folders(path.parent, _TEMPORARY)
+    sweep_folders(path.parent, _TEMPORARY, [f"{_NEW}{ending}" for ending in ("", "-wal", "-shm", "-journal")])
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=_TEMPORARY) as folder:
-        made = Path(folder) / "new"
+        made = Path(folder) / _NEW
         os.close(os.open(made, os.O_CREAT | os.O_WRONLY, 0o666))
         _write_empty(made, n_bits, meta)
         try:
@@ -63,8 +63,8 @@ def _write_empty(path: Path, n_bits: int, meta: dict[str, Any]) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
-            connection.executescript("BEGIN;" + TABLES[VERSION].format(n_bytes=n_bytes(n_bits)))
-            connection.execute("INSERT INTO changes VALUES (1, 0, -1)")
+            connection.executescript("BEGIN;" + tables(VERSION, n_bytes(n_bits)))
+            connection.execute(f"INSERT INTO {LOG[VERSION]} VALUES (1, 0, -1)")
             rows = meta_rows({"next_id": 0, **meta, "n_bits": n_bits, **as_meta(NOTHING)})
             connection.executemany("INSERT INTO meta VALUES (?, ?, ?)", rows)
             connection.execute("COMMIT")
@@ -109,8 +109,13 @@ class OpenFile:
         self.file = Path(os.path.realpath(path))
         self._process = os.getpid()
         with _opening, translated(path):
-            known = _identity(self.file)
-            if known is None or not any(other.is_of(known) for other in _open):
+            identity = _identity(self.file)
+            if identity in _inherited:
+                raise CollectionError(
+                    f"{path} was open in the process that this one was forked from: close it before forking, or start "
+                    "processes by spawn."
+                )
+            if identity is None or not any(other.identity == identity for other in _open):
                 _check_file(path, self.file)
             before = _version(self.file)
             self.connection, immutable = _connect(self.file, readonly)
@@ -119,8 +124,10 @@ class OpenFile:
             self._identities = _identities(self.file)
             _open.add(self)
 
-    def is_of(self, identity: tuple[int, int]) -> bool:
-        return self._identities[0] == identity
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Which file it is, whatever its name."""
+        return self._identities[0]
 
     def is_own(self) -> bool:
         """Not so in a process that was forked from the one that opened the file."""
@@ -137,7 +144,10 @@ class OpenFile:
 
     def check_process(self) -> None:
         if not self.is_own():
-            raise CollectionError(f"{self.path} was opened before this process was forked: open it again in this one.")
+            raise CollectionError(
+                f"{self.path} was opened before this process was forked: close it before forking, or start processes "
+                "by spawn, and open it in each."
+            )
 
     def was_changed(self) -> bool:
         """Whether the file was changed behind SQLite's back, where it could not be locked."""
@@ -146,7 +156,7 @@ class OpenFile:
     def check_unchanged(self) -> None:
         if self.was_changed():
             raise CollectionError(
-                f"{self.path} was changed since it was opened, by one whom it can't be locked against: refresh it."
+                f"{self.path} was changed since it was opened, by a process that could not be locked out: refresh it."
             )
 
     def check_place(self) -> None:
@@ -160,18 +170,22 @@ class OpenFile:
 
 _opening = Lock()
 _open: WeakSet[OpenFile] = WeakSet()
+#: Files that were open in a process that this one was forked from.
+_inherited: set[tuple[int, int] | None] = set()
 
 
 def _forget_open() -> None:
     """In a forked child: leave the parent's connections alone, for good.
 
     Even closing one would be wrong: it may take the log of writes away, in which others' changes are. So they are not
-    closed when they are collected either: one reference too many is held.
+    closed when they are collected either: one reference too many is held. And opening the same file again would be
+    wrong: SQLite counts a process's locks on a file, and would count on those that the parent has and the child lacks.
     """
     global _opening
     _opening = Lock()
     for opened in list(_open):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(opened.connection))
+        _inherited.add(opened.identity)
     _open.clear()
 
 
@@ -202,6 +216,10 @@ def _log_of(file: Path) -> Path:
     return file.with_name(f"{file.name}-wal")
 
 
+def _shared_memory_of(file: Path) -> Path:
+    return file.with_name(f"{file.name}-shm")
+
+
 def _identity(file: Path) -> tuple[int, int] | None:
     """Which file has that name, if there is one."""
     try:
@@ -211,8 +229,9 @@ def _identity(file: Path) -> tuple[int, int] | None:
     return known.st_dev, known.st_ino
 
 
-def _identities(file: Path) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    return _identity(file), _identity(_log_of(file))
+def _identities(file: Path) -> tuple[tuple[int, int] | None, ...]:
+    """Of the file, of the log of writes beside it, and of the memory that processes share over it."""
+    return _identity(file), _identity(_log_of(file)), _identity(_shared_memory_of(file))
 
 
 def _version(file: Path) -> tuple[tuple[int, int, int], ...]:

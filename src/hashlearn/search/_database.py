@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hashlearn.errors import CollectionError
 from hashlearn.search._checksums import NOTHING, Rows, Tally, as_meta, checked_rows, resized, tally
 from hashlearn.search._connection import APPLICATION_ID, OpenFile, translated
-from hashlearn.search._schema import TABLES, VERSION, Damage, add_checksums, check_schema, meta_crc, read_meta
+from hashlearn.search._schema import LOG, VERSION, Damage, add_checksums, check_schema, meta_crc, read_meta
 
 # The log of changes is kept so long: a reader that is further behind reads everything anew.
 _MOST_CHANGES = 10_000
@@ -62,7 +62,8 @@ class Database:
             usual = self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, size)
         self.version = self._known_version()
         if self.version < VERSION and not self._readonly:
-            self.change(self._migrate)
+            self._opened.check_place()
+            self.transact(self._migrate, begin="BEGIN IMMEDIATE")
         self.transact(self._check_content)
         if sys.version_info >= (3, 11):
             self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, usual)
@@ -74,7 +75,7 @@ class Database:
         (application,), (version,) = self.execute("PRAGMA application_id"), self.execute("PRAGMA user_version")
         if application[0] != APPLICATION_ID:
             raise CollectionError(f"{self.path} is a SQLite file of another program, not a collection.")
-        if version[0] not in TABLES:
+        if version[0] not in LOG:
             raise CollectionError(
                 f"{self.path} is a collection of version {version[0]}; this hashlearn reads version {VERSION}."
             )
@@ -86,11 +87,22 @@ class Database:
         # Every page once and in its place; after that, reading takes no longer than the file is long.
         if (found := self.execute("PRAGMA quick_check(1)")) != [("ok",)]:
             raise Damage(" ".join(str(found[0][0]).split()))
+        self._check_log()
         meta = read_meta(self._connection, self.version)
         self.n_bits: int = meta["n_bits"]
         if not 8 * (self._width - 1) < self.n_bits <= 8 * self._width:
             raise Damage("it does not say how long its codes are")
         self.meta = {name: value for name, value in meta.items() if name not in ("model", *as_meta(NOTHING))}
+
+    def _check_log(self) -> None:
+        """Numbers, of which the last leaves room for more: a reader would miss the changes after it."""
+        numbers = "typeof(first) = 'integer' AND typeof(last) = 'integer'"
+        log = LOG[self.version]
+        ((bad,),) = self.execute(
+            f"SELECT count(*) FROM {log} WHERE number NOT BETWEEN 1 AND 1 << 62 OR NOT ({numbers})"
+        )
+        if bad:
+            raise Damage("its log of changes has what is no change")
 
     def _migrate(self) -> None:
         """From the version of the file to this one's."""
@@ -152,17 +164,30 @@ class Database:
         """
         self.check_process()
         with self.lock, translated(self.path):
+            connection = self._connection
+            if connection.in_transaction and self._is_interrupted():
+                if begin != "BEGIN":
+                    raise CollectionError(f"{self.path} is in use by this very thread: it can't be changed meanwhile.")
+                return action()
             try:
-                if self._connection.in_transaction:  # two interrupts at once, the second while the first was handled
-                    self._connection.execute("ROLLBACK")
-                self._connection.execute(begin)
+                _roll_back(connection)  # an action whose end was interrupted
+                connection.execute(begin)
                 result = action()
-                self._connection.execute("COMMIT")
+                connection.execute("COMMIT")
             except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+                _roll_back(connection)
                 raise
+            finally:
+                _roll_back(connection)  # once more, if an interrupt came while that was under way
         return result
+
+    def _is_interrupted(self) -> bool:
+        """Whether a transaction of this thread waits for the end of what called this, such as a signal handler."""
+        frame = sys._getframe(2)
+        while frame := frame.f_back:  # type: ignore[assignment]
+            if frame.f_code is Database.transact.__code__ and frame.f_locals["self"] is self:
+                return True
+        return False
 
     def change(self, action: Callable[[], T]) -> T:
         """The same for what writes: it is on the disk when this returns, in the file that has the name."""
@@ -295,7 +320,7 @@ class Database:
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def last_change(self) -> int:
-        ((number,),) = self.execute("SELECT max(number) FROM changes")
+        ((number,),) = self.execute(f"SELECT max(number) FROM {LOG[self.version]}")
         if number is None:
             raise CollectionError(f"{self.path} is damaged: its log of changes is empty.")
         return int(number)
@@ -310,15 +335,17 @@ class Database:
             breaks = breaks[:0]
         starts, ends = np.concatenate([[0], breaks]), np.concatenate([breaks, [len(ordered)]]) - 1
         ranges = zip(ordered[starts].tolist(), ordered[ends].tolist(), strict=True)
-        self.executemany("INSERT INTO changes (first, last) VALUES (?, ?)", ranges)
-        self.execute("DELETE FROM changes WHERE number <= ?", (self.last_change() - _MOST_CHANGES,))
+        self.executemany(f"INSERT INTO {LOG[self.version]} (first, last) VALUES (?, ?)", ranges)
+        self.execute(f"DELETE FROM {LOG[self.version]} WHERE number <= ?", (self.last_change() - _MOST_CHANGES,))
 
     def changes_since(self, number: int) -> list[tuple[int, int]] | None:
         """Ranges of ids that were changed after that change; None if the log does not reach back so far."""
-        oldest = self.execute("SELECT min(number) FROM changes")[0][0]
+        oldest = self.execute(f"SELECT min(number) FROM {LOG[self.version]}")[0][0]
         if oldest > number + 1:
             return None
-        ranges = self.execute("SELECT first, last FROM changes WHERE number > ? ORDER BY first, last", (number,))
+        ranges = self.execute(
+            f"SELECT first, last FROM {LOG[self.version]} WHERE number > ? ORDER BY first, last", (number,)
+        )
         merged: list[tuple[int, int]] = []
         for first, last in ranges:
             if merged and first <= merged[-1][1] + 1:
@@ -326,3 +353,9 @@ class Database:
             else:
                 merged.append((first, last))
         return merged
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    """End the transaction, if there is one."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")

@@ -1,6 +1,7 @@
 """The tables of a collection's file, version by version: what they must be, and how an older file becomes a newer one.
 
 Version 2 added the checksums: a CRC-32 of each value of ``meta``, and among these values the sum of all items' hashes.
+Its log of changes has another name, so that a program that knows version 1 alone, and has the file open, can't write.
 """
 
 from __future__ import annotations
@@ -26,12 +27,20 @@ CREATE TABLE items (
     payload TEXT
 );
 CREATE INDEX items_source ON items (source) WHERE source IS NOT NULL;
-CREATE TABLE changes (number INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL);
 """
+_LOG = "CREATE TABLE {name} (number INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL);"
 _META_1 = "CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;"
 _META_2 = "CREATE TABLE meta (name TEXT PRIMARY KEY, value, crc INTEGER NOT NULL) WITHOUT ROWID;"
 
-TABLES = {1: _META_1 + _ITEMS, VERSION: _META_2 + _ITEMS}
+#: What the table of changes is called.
+LOG = {1: "changes", VERSION: "change_log"}
+_TABLES = {1: _META_1, VERSION: _META_2}
+
+
+def tables(version: int, n_bytes: int) -> str:
+    """The SQL that makes the tables for codes of so many bytes."""
+    return _TABLES[version] + _ITEMS.format(n_bytes=n_bytes) + _LOG.format(name=LOG[version])
+
 
 _WIDTH = re.compile(r"length\(code\) = ([0-9]{1,9})\)")
 _REQUIRED: dict[str, type] = {"n_bits": int, "next_id": int, "hashlearn": str, "info": str}
@@ -56,7 +65,7 @@ def check_schema(connection: sqlite3.Connection, version: int) -> int:
 def _expected_objects(version: int, width: int) -> list[tuple[Any, ...]]:
     connection = sqlite3.connect(":memory:")
     try:
-        connection.executescript(TABLES[version].format(n_bytes=width))
+        connection.executescript(tables(version, width))
         return _objects(connection)
     finally:
         connection.close()
@@ -97,4 +106,7 @@ def add_checksums(connection: sqlite3.Connection, checksums: dict[str, Any]) -> 
     connection.execute("DROP TABLE meta")
     connection.execute(_META_2.rstrip(";"))
     connection.executemany("INSERT INTO meta VALUES (?, ?, ?)", meta_rows(meta))
+    connection.execute(_LOG.format(name=LOG[2]).rstrip(";"))
+    connection.execute(f"INSERT INTO {LOG[2]} SELECT * FROM {LOG[1]}")
+    connection.execute(f"DROP TABLE {LOG[1]}")
     connection.execute("PRAGMA user_version = 2")

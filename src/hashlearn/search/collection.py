@@ -42,6 +42,15 @@ class _Change(NamedTuple):
     tally: Tally
 
 
+def _info_text(info: dict[str, Any]) -> str:
+    text = json_text("info", info)
+    try:
+        parse_json(text)  # as it will be read
+    except ValueError as error:
+        raise ValueError(f"info must be something that JSON can hold; {error}.") from None
+    return text
+
+
 class Collection:
     """Codes with ids, sources and payloads, kept in one file and searched in memory.
 
@@ -93,7 +102,7 @@ class Collection:
         if (model is None) == (n_bits is None):
             raise ValueError("a collection takes a model or n_bits, one of them.")
         check_target(path)
-        meta: dict[str, Any] = {"hashlearn": version("hashlearn"), "info": json_text("info", info or {})}
+        meta: dict[str, Any] = {"hashlearn": version("hashlearn"), "info": _info_text(info or {})}
         meta["next_id"] = int(checked_ids([first_id])[0])
         if model is not None:
             from hashlearn.hashers._model_file import model_bytes, model_key
@@ -240,6 +249,8 @@ class Collection:
         n = len(array)
         own, texts = checked_sources(sources, n), payload_texts(payloads, n)
         wanted = None if ids is None else checked_ids(ids, n)
+        if unless_there and wanted is None:
+            self._database.check_sources()  # which may take long, and others would wait for a transaction
 
         def write() -> _Change:
             keep = self._new_ones(wanted, own) if unless_there else np.arange(n)

@@ -32,7 +32,7 @@ _CHUNK_BYTES = 1 << 20
 _MOST_NAMES = 300  # of the file's top level
 _MOST_LINKS = 100  # on the way to a data set: soft links may go around in circles
 _FLETCHER_BYTES = 4
-_CRC = "crc32"
+_CRC = "hashlearn_crc32"
 
 
 def read_hdf5(path: Path, key: str | None) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import IO, Literal, NamedTuple
 
@@ -138,9 +139,8 @@ def write_npy(path: Path, vectors: Array) -> None:
 
 def read_npz(path: Path, key: str | None) -> Array:
     with refusing(path, "is not a whole .npz (zip) file"), zipfile.ZipFile(path) as archive:
-        names = [info.filename for info in archive.infolist()]
-        if len(set(names)) < len(names):
-            twice = next(name for i, name in enumerate(names) if name in names[:i])
+        ((twice, count),) = Counter(info.filename for info in archive.infolist()).most_common(1) or [("", 0)]
+        if count > 1:
             raise bad(path, f"every member must have a name of its own; found {twice[:80]!r} twice")
         members = {info.filename[:-4]: info for info in archive.infolist() if info.filename.endswith(".npy")}
         name = pick(path, key, members, members, "array")

@@ -13,7 +13,6 @@ import numpy as np
 
 from hashlearn.vectors._rules import (
     BLOCK_BYTES,
-    DEFLATE_LIMIT,
     NUMBER_RULE,
     Array,
     DType,
@@ -29,7 +28,6 @@ from hashlearn.vectors._rules import (
 
 _BATCH_ROWS = 1024
 _DECODING = 4  # bytes that pyarrow takes to decode a byte of values: it keeps levels of nesting, and buffers double
-_SMALL = 1 << 28  # below, any ratio will do: a table of zeros may be small
 _HEADER_BYTES = 1 << 16
 _INT32, _STRUCT = 5, 12  # kinds of fields in Thrift
 
@@ -103,9 +101,6 @@ def _check_claims(where: str, raw: IO[bytes], metadata: Any, leaf: int, item: in
     if n_rows != promised or n_rows < 1 or len(columns) != metadata.num_row_groups:
         raise bad(where, f"at least one row and all of the {promised} promised are needed; found {n_rows}")
     n_values = sum(column.n_values for column in columns)
-    if n_values * item > max(_SMALL, DEFLATE_LIMIT * size):
-        most = f"{size} bytes hold at most {DEFLATE_LIMIT * size} bytes of values"
-        raise bad(where, f"{most}; found a claim of {n_values * item}")
     check_memory(where, n_values * item, f"{n_values} values, {n_values * item} bytes")
     return n_values, max(_largest_page(where, raw, size, column) for column in columns)
 
