@@ -9,7 +9,7 @@ within      all within radius 3, by a scan (100 queries a call) and by tables (1
 tables      what the plans are made of: nanoseconds of a query, of a lookup, of a code found in a table, of a code put
             into one, of a code compared in a scan, over sizes, lengths and radii, on codes at random and on codes in
             clusters; and where tables begin to be faster than a scan, as it is and as the plan says.
-collection  a file of a million items: bytes an item, seconds to make and to open, one change and a refresh.
+collection  a file of a million items, without texts and with: bytes an item, seconds to make and to open, changes.
 
 usearch is run where it is installed. Each line is the best of several runs, the ways in turn, in this one run.
 """
@@ -277,14 +277,22 @@ def _cases(kind: str, codes: np.ndarray, n_bits: int) -> Iterator[Row]:
         print(row, flush=True)
 
 
-def collection(n: int) -> Row:
+def collection(n: int) -> list[Row]:
+    return [_collection(n, texts=texts) for texts in (False, True)]
+
+
+def _collection(n: int, *, texts: bool) -> Row:
+    """``texts``: with a source and a payload for each item."""
     codes = random_codes(n, 64)
+    sources = [f"photos/{i // 1000:04}/{i:07}.jpg" for i in range(n)] if texts else None
+    payloads = [{"label": i} for i in range(n)] if texts else None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "codes.hl"
         start = time.perf_counter()
         with Collection.create(path, n_bits=64) as made:
-            made.add(codes)
-        row: Row = {"n": n, "n_bits": 64, "seconds_to_make": round(time.perf_counter() - start, 2)}
+            made.add(codes, sources=sources, payloads=payloads)
+        seconds = round(time.perf_counter() - start, 2)
+        row: Row = {"n": n, "n_bits": 64, "texts": texts, "seconds_to_make": seconds}
         row["bytes_an_item"] = round(path.stat().st_size / n, 1)
 
         def opened() -> None:
@@ -292,6 +300,10 @@ def collection(n: int) -> Row:
 
         row["seconds_to_open"] = round(machine.best_seconds(opened), 2)
         with Collection.open(path) as writer, Collection.open(path, readonly=True) as reader:
+            if texts:
+                start = time.perf_counter()
+                writer.ids_of(sources[:1])
+                row["seconds_of_the_first_look_up"] = round(time.perf_counter() - start, 2)
             ids = writer.add(codes[:200])
             reader.refresh()
             changes = {
@@ -310,7 +322,11 @@ def collection(n: int) -> Row:
                     seen.append(time.perf_counter() - start)
                 row[f"milliseconds_to_{name}_one"] = round(1e3 * float(np.median(times)), 2)
                 row[f"milliseconds_to_see_it_{name}"] = round(1e3 * float(np.median(seen)), 2)
-    print(row)
+            scattered = np.sort(np.random.default_rng(0).choice(np.arange(1000, n), n // 100, replace=False))
+            start = time.perf_counter()
+            writer.remove(scattered)
+            row["seconds_to_remove_a_hundredth"] = round(time.perf_counter() - start, 2)
+    print(row, flush=True)
     return row
 
 

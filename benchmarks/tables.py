@@ -419,6 +419,24 @@ def search_crossover() -> str:
     return table([*head, *(f"scan / tables, radius {r}" for r in (1, 3, 5))], lines)
 
 
+def collections() -> str:
+    """A collection of a million items: its size, making, opening and changing."""
+    rows = json.loads((RESULTS / "search.json").read_text())["collection"]
+    lines = [
+        [
+            "codes, sources and payloads" if row["texts"] else "codes alone",
+            str(row["bytes_an_item"]),
+            f"{row['seconds_to_make']:.1f}",
+            f"{row['seconds_to_open']:.1f}",
+            *(f"{row[f'milliseconds_to_{change}_one']:.1f}" for change in ("add", "update", "remove")),
+            f"{row['seconds_to_remove_a_hundredth']:.1f}",
+        ]
+        for row in rows
+    ]
+    head = ["a million items of", "bytes an item", "made, s", "opened, s"]
+    return table([*head, "add one, ms", "update one, ms", "remove one, ms", "remove 10,000 scattered, s"], lines)
+
+
 def _keys(*names: str, lengths: Iterable[int] = LENGTHS) -> list[tuple[str, int]]:
     return [(name, n_bits) for name in names for n_bits in lengths]
 
@@ -453,6 +471,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "search-nearest": search_nearest,
     "search-within": search_within,
     "search-crossover": search_crossover,
+    "collections": collections,
     "udh-dnn-map": lambda: quality(BY_NEIGHBOURS, _ALL, _keys("map"), spread=True),
     "udh-dnn-precision": lambda: quality(BY_NEIGHBOURS, _IMAGES, _keys(*_NEAR, lengths=(16, 32, 64)), spread=False),
     "udh-dnn-precision-dh": lambda: quality(

@@ -47,7 +47,7 @@ def print_matches(result: dict[str, Any], *, alone: bool) -> None:
 
 @dataclass
 class Pictures:
-    """Where the pictures of items may be taken from: a collection's sources may name any file, and it a stranger's.
+    """Where the pictures of items may be taken from: a stranger's collection may name any file as a source.
 
     ``folder``: what they must be below, links followed; None: nothing is shown. ``left_out``: those elsewhere.
     """

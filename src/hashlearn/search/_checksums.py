@@ -42,10 +42,14 @@ class Rows(NamedTuple):
 
 
 def checked_rows(rows: list[Any], width: int) -> Rows:
-    """Rows (id, code, source, payload) by id, as columns; a Damage if one is not of its type or length."""
+    """Rows (id, code, source, payload) by id, as columns; a Damage if one is not of its type or length.
+
+    Rows (id, code) have no texts.
+    """
     if not rows:
         return Rows(np.empty(0, np.int64), np.empty((0, width), np.uint8), (), ())
-    ids, codes, sources, payloads = zip(*rows, strict=True)
+    ids, codes, *texts = zip(*rows, strict=True)
+    sources, payloads = texts or ((None,) * len(rows),) * 2
     if set(map(type, codes)) != {bytes} or set(map(len, codes)) != {width}:
         raise Damage(f"a code is not {width} bytes")
     if not {*map(type, sources), *map(type, payloads)} <= {str, type(None)}:
@@ -104,10 +108,13 @@ def tally(rows: Rows) -> Tally:
 
 def _text_words(texts: Sequence[str | None]) -> NDArray[np.uint64]:
     """A word for each text; another one for a text that is not there."""
-    if not any(texts) and "" not in texts:
-        return np.zeros(len(texts), np.uint64)
-    crcs = [0 if text is None else _MODULUS // 2 + crc32(text.encode()) for text in texts]
-    return np.array(crcs, np.uint64)
+    if None in texts:
+        texts_there = [text for text in texts if text is not None]
+        words = np.zeros(len(texts), np.uint64)
+        words[[text is not None for text in texts]] = _text_words(texts_there)
+        return words
+    crcs = np.fromiter(map(crc32, map(str.encode, texts)), np.uint64, len(texts))  # type: ignore[arg-type]
+    return crcs + np.uint64(_MODULUS // 2)
 
 
 def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -276,9 +276,14 @@ class Database:
 
     def _items(self, first: int | None = None, last: int | None = None) -> Iterator[Rows]:
         """The items with ids from ``first`` to ``last``, by id; or all, which must have their checksum."""
-        where, values = ("", ()) if first is None else (" WHERE id BETWEEN ? AND ?", (first, last))
-        expected, found = self.tally() if first is None else None, NOTHING
-        cursor = self._connection.execute(f"SELECT {_ITEM} FROM items{where} ORDER BY id", values)
+        columns, where, expected, found = _ITEM, " WHERE id BETWEEN ? AND ?", None, NOTHING
+        values: tuple[int | None, ...] = (first, last)
+        if first is None:
+            where, values, expected = "", (), self.tally()
+            # Columns of nothing but NULL would take a third of the time.
+            texts = "SELECT 1 FROM items WHERE source IS NOT NULL OR payload IS NOT NULL LIMIT 1"
+            columns = _ITEM if self._connection.execute(texts).fetchone() else "id, code"
+        cursor = self._connection.execute(f"SELECT {columns} FROM items{where} ORDER BY id", values)
         while rows := self._fetched(cursor):
             some = checked_rows(rows, self._width)
             if expected is not None:

@@ -56,7 +56,7 @@ class Collection:
 
     Every change is a transaction: when the call returns it is on the disk, and whatever happens in the middle of it
     leaves the file as it was. Many may read while one writes; :meth:`refresh` shows what others wrote. What is damaged
-    is noticed when it is opened, by checksums. A process that is forked must open it again.
+    is noticed when it is opened, by checksums. Close it before a process is forked.
 
     Example:
         >>> from hashlearn import ITQ
@@ -400,7 +400,10 @@ class Collection:
         return [found[id] for id in wanted if id in found]
 
     def batches(self, size: int = 10_000) -> Iterator[tuple[NDArray[np.uint8], list[Item]]]:
-        """Codes and items, by id, as the file has them when it begins, whatever others change meanwhile."""
+        """Codes and items, by id, as the file has them when it begins, whatever others change meanwhile.
+
+        A :class:`~hashlearn.errors.CollectionError` after the last if they don't have their checksum.
+        """
         for rows in self._database.rows(size):
             texts = zip(rows.ids.tolist(), rows.sources, rows.payloads, strict=True)
             yield rows.codes, [self._item(*row) for row in texts]
