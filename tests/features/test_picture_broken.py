@@ -164,6 +164,17 @@ def test_as_many_pixels_as_allowed(tmp_path, monkeypatch):
     assert reason(path) == "20 × 10 pixels; at most 199 are read"
 
 
+def test_a_large_picture_is_not_decoded_without_the_memory_for_it(tmp_path, monkeypatch):
+    path = tmp_path / "large.png"
+    path.write_bytes(encoded(picture(20, 10), "PNG"))
+    monkeypatch.setattr(module, "_LARGE_PIXELS", 100)
+    monkeypatch.setattr(module, "free_memory", lambda: 16 * 200 - 1)
+    assert reason(path) == "20 × 10 pixels; there is not enough memory free to read them"
+    for free in (16 * 200, 0):  # 0: the system does not tell
+        monkeypatch.setattr(module, "free_memory", lambda free=free: free)
+        read_image(path, COLOR)
+
+
 def test_too_many_bytes(tmp_path, monkeypatch):
     path = tmp_path / "a.png"
     path.write_bytes(encoded(picture(), "PNG"))

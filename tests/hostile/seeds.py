@@ -33,6 +33,8 @@ class Seed:
     refusals: tuple[type[BaseException], ...]
     #: Whether what is read must be what was written: the format has checksums over all of it.
     checked: bool = False
+    #: Megabytes that a reading may take, whatever the file says.
+    memory: int = 300
 
 
 def array_value(array: Any) -> Any:
@@ -225,7 +227,8 @@ def _pictures() -> list[Seed]:
             Image.fromarray(pixels).save(buffer, form)
             path.write_bytes(buffer.getvalue())
 
-        return Seed(f"picture {form}", "." + form.lower(), make, read, (ImageError,))
+        # Honest pictures of this many pixels (features._picture.MAX_PIXELS) take as much.
+        return Seed(f"picture {form}", "." + form.lower(), make, read, (ImageError,), memory=2200)
 
     return [seed(form) for form in ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF")]
 

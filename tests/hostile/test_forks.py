@@ -287,6 +287,15 @@ def test_a_file_that_is_removed_while_it_is_written(path, monkeypatch):
 # -- signals ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def interrupts():
+    """A shell that starts the tests in the background has its children ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_while_waiting_for_another_writer(path):
     """Python takes the signal when SQLite has the lock at last; then it must be given back."""
     with Collection.create(path, n_bits=64) as collection:

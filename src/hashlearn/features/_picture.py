@@ -21,6 +21,7 @@ import numpy as np
 
 from hashlearn.errors import ImageError
 from hashlearn.features._silence import silent_pillow
+from hashlearn.memory import free_memory
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -38,6 +39,7 @@ MAX_BYTES = 1 << 30
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 _SPARE = 2
 _LARGE_PIXELS = 1 << 24
+_PIXEL_BYTES = 16
 _large = threading.Lock()  # larger pictures are decoded one at a time, however many threads there are
 _ORIENTATION = 0x0112
 
@@ -102,6 +104,8 @@ def _decoded(file: IO[bytes], side: int, color: bool, square: bool) -> Array:
     width, height = image.size
     if width * height > MAX_PIXELS:
         raise _RefusedError(f"{width:,} × {height:,} pixels; at most {MAX_PIXELS:,} are read")
+    if width * height > _LARGE_PIXELS and 0 < free_memory() < _PIXEL_BYTES * width * height:
+        raise _RefusedError(f"{width:,} × {height:,} pixels; there is not enough memory free to read them")
     drafted = image.draft("RGB" if color else "L", (_SPARE * side, _SPARE * side))
     # A progressive JPEG is held whole, even where a small one is asked for.
     held = width * height if image.info.get("progressive") else image.width * image.height
