@@ -151,7 +151,7 @@ def test_a_warning_is_one_line(tmp_path):
     )
     assert result.returncode == 0, result.stderr
     (line,) = result.stderr.splitlines()
-    assert line.startswith("hashlearn: warning: UDH-DNN has not settled: ")
+    assert line.startswith("hashlearn: warning: UDH-DNN has not converged: ")
     assert hashlearn.load(tmp_path / "m").hidden_units == [20, 9]
 
 

@@ -11,10 +11,10 @@ bit_arrays = arrays(np.uint8, st.tuples(st.integers(1, 20), st.integers(1, 140))
 
 def test_sign_of_zero_is_plus_one():
     H = np.array([[0.0, -0.0, 1e-45, -1e-45, np.inf, -np.inf, 3.0, -2.0]])
-    assert codes.signs_of(H).tolist() == [[1, 1, 1, -1, 1, -1, 1, -1]]
-    assert codes.bits_of(H).tolist() == [[1, 1, 1, 0, 1, 0, 1, 0]]
-    assert codes.signs_of(H).dtype == np.int8
-    assert codes.bits_of(H).dtype == np.uint8
+    assert codes.signs(H).tolist() == [[1, 1, 1, -1, 1, -1, 1, -1]]
+    assert codes.sign_bits(H).tolist() == [[1, 1, 1, 0, 1, 0, 1, 0]]
+    assert codes.signs(H).dtype == np.int8
+    assert codes.sign_bits(H).dtype == np.uint8
 
 
 def test_pack_by_hand():

@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 import pytest
 
-from hashlearn.labels import classes_of, label_list
+from hashlearn.labels import class_numbers, label_list
 
 DAY = datetime.date(2020, 1, 1)
 
@@ -33,7 +33,7 @@ DAY = datetime.date(2020, 1, 1)
     ],
 )
 def test_classes(labels, classes):
-    found, numbers = classes_of(label_list(labels, "y"))
+    found, numbers = class_numbers(label_list(labels, "y"))
     assert found.tolist() == classes
     assert len(found) == 2
     assert numbers[0] == numbers[2] != numbers[1]

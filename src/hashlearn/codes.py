@@ -11,12 +11,13 @@ The rules that the whole library follows are decided here and only here:
 from __future__ import annotations
 
 import operator
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["bits_of", "check_codes", "code_words", "hamming", "n_bytes", "pack", "signs_of", "unpack"]
+__all__ = ["check_codes", "code_words", "hamming", "n_bytes", "pack", "sign_bits", "signs", "unpack"]
 
 MAX_BITS = 1 << 24
 """The longest code: far beyond any use, and small enough that no array's size overflows."""
@@ -25,14 +26,14 @@ MAX_BITS = 1 << 24
 _BLOCK_WORDS = 1 << 18
 
 
-def bits_of(H: ArrayLike) -> NDArray[np.uint8]:
+def sign_bits(H: ArrayLike) -> NDArray[np.uint8]:
     """Bits (0/1) of real values: 1 where the value is ≥ 0."""
     return np.greater_equal(H, 0).view(np.uint8)
 
 
-def signs_of(H: ArrayLike) -> NDArray[np.int8]:
+def signs(H: ArrayLike) -> NDArray[np.int8]:
     """Signs (±1) of real values: sgn(0) = +1. The one place where the library takes a sign."""
-    return 2 * bits_of(H).view(np.int8) - np.int8(1)
+    return 2 * sign_bits(H).view(np.int8) - np.int8(1)
 
 
 def n_bytes(n_bits: int) -> int:
@@ -48,7 +49,7 @@ def n_bytes(n_bits: int) -> int:
 def pack(signs_or_bits: ArrayLike) -> NDArray[np.uint8]:
     """Pack codes (n, n_bits), given as ±1 or as 0/1, into bytes (n, ceil(n_bits / 8)).
 
-    Real values are refused: take their signs first (:func:`signs_of`), so that the rule for 0 is explicit.
+    Real values are refused: take their signs first (:func:`signs`), so that the rule for 0 is explicit.
     """
     values = np.asarray(signs_or_bits)
     if values.ndim != 2:
@@ -134,7 +135,7 @@ def distances_into(a_words: NDArray[Any], b_words: NDArray[Any], out: NDArray[An
                     np.add(block, c, out=block, casting="unsafe")
 
 
-def ones_of(words: NDArray[Any]) -> NDArray[np.int64]:
+def count_ones(words: NDArray[Any]) -> NDArray[np.int64]:
     """The number of 1 bits of each code (n,) in ``words`` (words, n)."""
     return np.asarray(np.bitwise_count(words).sum(axis=0, dtype=np.int64))
 
@@ -173,3 +174,11 @@ def hamming(a: ArrayLike, b: ArrayLike) -> NDArray[np.int32]:
     out = np.empty((a.shape[0], b.shape[0]), dtype=np.int32)
     distances_into(code_words(a), code_words(b), out)
     return out
+
+
+def __getattr__(name: str) -> Any:
+    renamed = {"bits_of": sign_bits, "signs_of": signs}
+    if name not in renamed:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"{name} is now {renamed[name].__name__}", DeprecationWarning, stacklevel=2)
+    return renamed[name]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["classes_of", "label_list", "numbered"]
+__all__ = ["class_numbers", "label_list", "numbered"]
 
 
 def label_list(labels: Any, name: str) -> list[Hashable]:
@@ -44,7 +44,7 @@ def numbered(values: list[Hashable], numbers: dict[Hashable, int]) -> NDArray[np
     return np.fromiter((numbers.setdefault(value, len(numbers)) for value in values), dtype=np.intp, count=len(values))
 
 
-def classes_of(values: list[Hashable]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+def class_numbers(values: list[Hashable]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """The different labels, sorted if they can be, and the number of each item's among them."""
     numbers: dict[Hashable, int] = {}
     found = numbered(values, numbers)

@@ -112,7 +112,7 @@ def test_published_neighbours_are_held_against_ours(monkeypatch):
 
 def test_what_a_run_has_warned_of_is_kept(bench):
     record = bench.run(quick_run("fig-mnist", "udh-dnn", 8))
-    assert any("UDH-DNN has not settled" in words for words in record["training"]["warnings"])
+    assert any("UDH-DNN has not converged" in words for words in record["training"]["warnings"])
     assert record["training"]["converged"] is False
 
 

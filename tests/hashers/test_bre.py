@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import hashlearn
 from hashlearn import BRE, ITQ, LSH
-from hashlearn.codes import signs_of
+from hashlearn.codes import signs
 from hashlearn.evaluation import Truth, evaluate
 from hashlearn.hashers import _pairs, bre
 from hashlearn.hashers._pairs import Pairs
@@ -77,7 +77,7 @@ def test_a_weight_is_set_to_the_best_of_all_intervals(problem):
     weight, v, h, then = found
     changed = w.copy()
     changed[q] = weight
-    assert h.tolist() == slow.bit(kappas, changed) == signs_of(v).tolist()
+    assert h.tolist() == slow.bit(kappas, changed) == signs(v).tolist()
     assert value(h) == best < present
     # L² J falls by half of what hᵀRh grows by.
     assert 2 * (present - best) == then - now == pairs.value(h) - now
@@ -146,7 +146,7 @@ def test_the_objective_equals_the_sum_over_pairs():
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_equals_its_literal_transcription(kernel, digits, trainings):
     X, y = digits[0][:60], digits[1][:60]
-    with pytest.warns(ConvergenceWarning, match="BRE has not settled: sweep 2, the last"):
+    with pytest.warns(ConvergenceWarning, match="BRE has not converged: sweep 2, the last"):
         hasher = BRE(3, anchors_per_bit=4, kernel=kernel, max_iter=2, tol=0, random_state=5).fit(X, y)
     rng = np.random.default_rng(5)
     rng.permutation(60)  # the draw of samples comes first
@@ -185,7 +185,7 @@ def test_no_step_raises_the_objective_and_all_keep_their_promise(kernel, dtype, 
         if found is not None:
             _, v, h, then = found
             assert pairs.value(h) == then > now
-            np.testing.assert_array_equal(signs_of(v), h)
+            np.testing.assert_array_equal(signs(v), h)
         steps.append(found is not None)
         return found
 
@@ -193,7 +193,7 @@ def test_no_step_raises_the_objective_and_all_keep_their_promise(kernel, dtype, 
         before = self.objective()
         visit(self, k, order)
         ends.append((before, self.objective()))
-        np.testing.assert_array_equal(self.B[:, k], signs_of(self.values(k)))
+        np.testing.assert_array_equal(self.B[:, k], signs(self.values(k)))
 
     monkeypatch.setattr(bre, "best_weight", watched)
     monkeypatch.setattr(bre.Descent, "visit", watched_visit)
@@ -220,7 +220,7 @@ def test_a_visit_that_rounding_spoils_is_undone(digits, monkeypatch):
         before, W = descent.objective(), descent.W.copy()
         descent.visit(i % 3, np.arange(4))
         assert descent.objective() <= before
-        np.testing.assert_array_equal(descent.B[:, i % 3], signs_of(descent.values(i % 3)))
+        np.testing.assert_array_equal(descent.B[:, i % 3], signs(descent.values(i % 3)))
         undone.append(np.array_equal(W, descent.W))
     assert any(undone)
 
@@ -332,7 +332,7 @@ def test_settings_count(digits):
     # It ends with the first sweep that lowers the objective by no more than tol of it.
     falls = -np.diff(usual.objective_) / usual.objective_[:-1]
     assert (falls > usual.tol).tolist() == [True] * (usual.n_iter_ - 1) + [False]
-    with pytest.warns(ConvergenceWarning, match=r"BRE has not settled: sweep 1, the last \(max_iter\), still lowered"):
+    with pytest.warns(ConvergenceWarning, match=r"BRE has not converged: sweep 1, the last \(max_iter\), still"):
         short = fitted(max_iter=1)
     assert (short.n_iter_, short.converged_, len(short.objective_)) == (1, False, 2)
     assert short.summary() == {
@@ -350,7 +350,8 @@ def test_more_anchors_than_samples_are_all_samples(digits, trainings):
     assert trainings[0].W.shape == (4, 30)
 
 
-@pytest.mark.filterwarnings("ignore:BRE has not settled")
+@pytest.mark.filterwarnings("ignore:.* samples:UserWarning")
+@pytest.mark.filterwarnings("ignore:BRE has not converged")
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(
     "make",
@@ -414,7 +415,7 @@ def test_values_whose_squares_the_type_does_not_hold_are_refused(scale, dtype, w
     [
         ({"anchors_per_bit": 0}, "anchors_per_bit must be a whole number of at least 1; got 0"),
         ({"kernel": "cubic"}, "kernel must be 'rbf' or 'linear'; got 'cubic'"),
-        ({"samples_per_class": 1}, "samples_per_class must be a whole number of at least 2; got 1"),
+        ({"samples_per_class": 1}, "samples_per_class must be None or a whole number of at least 2; got 1"),
         ({"max_iter": 0}, "max_iter must be a whole number of at least 1; got 0"),
         ({"tol": -1}, "tol must be a number of at least 0; got -1"),
         ({"show_progress": "yes"}, "show_progress must be None or True or False; got 'yes'"),
@@ -436,7 +437,7 @@ def test_labels_that_say_nothing_are_refused(digits):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_threads_do_not_matter(digits, kernel, monkeypatch):
     X, y = digits
-    monkeypatch.setattr("hashlearn.hashers._rows.BLOCK_ROWS", 100)
+    monkeypatch.setattr("hashlearn.hashers._blocks.BLOCK_ROWS", 100)
     found = []
     for n in (1, 3):
         monkeypatch.setattr("hashlearn.threads.cores", lambda n=n: n)
@@ -449,7 +450,7 @@ def test_a_file_is_read_in_blocks(digits, tmp_path, monkeypatch):
     X, y = digits
     np.save(tmp_path / "x.npy", X)
     expected = BRE(4, anchors_per_bit=8, random_state=0).fit(X, y)
-    monkeypatch.setattr("hashlearn.hashers._rows.free_memory", lambda: 0)
+    monkeypatch.setattr("hashlearn.hashers._blocks.free_memory", lambda: 0)
     streamed = BRE(4, anchors_per_bit=8, random_state=0).fit(np.load(tmp_path / "x.npy", mmap_mode="r"), y)
     np.testing.assert_array_equal(streamed.anchors_, expected.anchors_)
 

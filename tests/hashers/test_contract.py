@@ -1,8 +1,12 @@
 """What every method must do. A method joins by being listed in ``hashlearn.METHODS``."""
 
+import importlib
 import json
 import pickle
+import re
 from contextlib import suppress
+from inspect import isabstract
+from pkgutil import iter_modules
 
 import numpy as np
 import pytest
@@ -20,11 +24,12 @@ import hashlearn
 from hashlearn import codes
 from hashlearn.errors import ModelFileError
 from hashlearn.hashers._model_file import _content
+from hashlearn.hashers.steps import compile_steps
 
 METHODS = hashlearn.METHODS
 every_method = pytest.mark.parametrize("name", METHODS)
 every_method_that_draws = pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].draws()])
-# Methods that train for long: the contract holds for short training too, which warns that it has not settled.
+# Methods that train for long: the contract holds for short training too, which warns that it has not converged.
 SHORT = {
     "udh-dnn": {"max_iter": 2, "lbfgs_iter": 10},
     "sdh-dnn": {"max_iter": 2, "lbfgs_iter": 10},
@@ -34,7 +39,7 @@ SHORT = {
     "bre": {"anchors_per_bit": 10, "max_iter": 2},
     "kmh": {"bits_per_subspace": 1},  # not short, but of every length: its own tests take 4 and 8
 }
-pytestmark = pytest.mark.filterwarnings("ignore:.*has not settled:sklearn.exceptions.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*has not converged:sklearn.exceptions.ConvergenceWarning")
 
 
 def new(name, **parameters):
@@ -83,10 +88,27 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
+def test_every_method_of_the_package_is_listed():
+    """A class with a name and all that a method needs is in METHODS, under the package's public names."""
+    modules = [importlib.import_module(f"hashlearn.hashers.{m.name}") for m in iter_modules(hashlearn.hashers.__path__)]
+    classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
+    methods = {c for c in classes if issubclass(c, hashlearn.Hasher) and not isabstract(c) and hasattr(c, "name")}
+    assert methods == set(METHODS.values())
+    assert len(METHODS) == len(methods)
+    for method in methods:
+        assert getattr(hashlearn, method.__name__) is method
+        assert method.__name__ in dir(hashlearn)
+
+
 @every_method
-def test_names_agree(name):
-    assert METHODS[name].name == name
-    assert issubclass(METHODS[name], hashlearn.Hasher)
+def test_every_parameter_is_documented_and_has_a_rule(name):
+    method = METHODS[name]
+    documented = re.split(r"Parameters\n    -+\n", method.__doc__)[1].split("    Attributes\n")[0]
+    named = {n for line in re.findall(r"^    (\w[\w, ]*) : ", documented, re.M) for n in line.split(", ")}
+    parameters = set(method().get_params())
+    assert named == parameters
+    rules = {rule for base in method.__mro__ for rule in vars(base).get("_parameters", {})}
+    assert parameters <= rules
 
 
 @every_method
@@ -155,8 +177,8 @@ def test_fortran_order_strides_and_memory_maps(name, data, tmp_path):
 def test_blocks_of_rows_do_not_matter(name, data, monkeypatch):
     hasher = fitted(name, data)
     expected = hasher.decision_function(data[0])
-    monkeypatch.setattr("hashlearn.hashers.base._BLOCK_ELEMENTS", 64 * 13)
-    monkeypatch.setattr("hashlearn.hashers._rows.BLOCK_ROWS", 13)
+    monkeypatch.setattr("hashlearn.hashers._blocks._BLOCK_ELEMENTS", 64 * 13)
+    monkeypatch.setattr("hashlearn.hashers._blocks.BLOCK_ROWS", 13)
     monkeypatch.setattr("hashlearn.hashers._residual._BLOCK", 13)
     # Near zero, float32 rounds by the size of what was subtracted: SPH's are squared distances, in thousands.
     atol = max(1e-4, 1e-6 * np.abs(expected).max())
@@ -176,13 +198,17 @@ def test_clone_pickle_pipeline_and_grid_search(name, data):
     assert not hasattr(copy, "n_bits_")
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(hasher)).encode(X), hasher.encode(X))
     pipeline = make_pipeline(StandardScaler(), clone(hasher)).fit(X, y)
-    assert pipeline.transform(X).shape == (len(X), 12)
+    # The hasher is the last step, and encodes and saves what the others make.
+    expected = pipeline[-1].encode(pipeline[:-1].transform(X))
+    np.testing.assert_array_equal(codes.pack(pipeline.transform(X)), expected)
 
-    def balance(estimator, X, y=None):
-        return -abs(estimator.transform(X).mean() - 0.5)
+    def length(estimator, X, y=None):
+        return estimator.transform(X).shape[1]
 
-    search = GridSearchCV(new(name, random_state=0), {"n_bits": [4, 8]}, scoring=balance, cv=2).fit(X, y)
-    assert search.best_params_["n_bits"] in (4, 8)
+    search = GridSearchCV(new(name, random_state=0), {"n_bits": [4, 8, 6]}, scoring=length, cv=2).fit(X, y)
+    assert search.best_params_ == {"n_bits": 8}
+    assert search.cv_results_["mean_test_score"].tolist() == [4, 8, 6]
+    np.testing.assert_array_equal(search.transform(X), fitted(name, data, n_bits=8).transform(X))
 
 
 @every_method
@@ -212,7 +238,7 @@ def test_learned_codes_find_neighbours_better_than_chance(name, data):
 @every_method
 @pytest.mark.parametrize("bad", [0, -3, 2.5, "8", True, None])
 def test_bad_n_bits_is_refused(name, bad, data):
-    with pytest.raises(ValueError, match="n_bits must be a whole number of at least 1; got"):
+    with pytest.raises(ValueError, match="n_bits must be a whole number of at least 1 and at most 16777216; got"):
         new(name, n_bits=bad).fit(*data)
 
 
@@ -492,3 +518,99 @@ def test_a_methods_own_load_refuses_another_methods_model(data, tmp_path):
     fitted("lsh", data).save(tmp_path / "model")
     with pytest.raises(ModelFileError, match="it is a model of lsh, not of itq"):
         hashlearn.ITQ.load(tmp_path / "model")
+
+
+@every_method
+def test_no_vectors_give_no_codes(name, data):
+    hasher = fitted(name, data)
+    X = data[0][:0]
+    assert hasher.encode(X).shape == (0, 2)
+    assert hasher.transform(X).shape == hasher.decision_function(X).shape == (0, 12)
+    with pytest.raises(ValueError, match="minimum of 2 is required"):
+        hasher.fit(X, data[1][:0])
+
+
+@every_method
+def test_the_steps_are_the_encoder(name, data):
+    """Also of a method that has a faster way of its own."""
+    hasher = fitted(name, data)
+    for X in (data[0], data[0].astype(np.float64)):
+        values = compile_steps(hasher.encoder_steps(), X.dtype.type)(X)
+        expected = hasher.decision_function(X)
+        np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
+@every_method
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_refused_in_plain_words(name, bad, data):
+    X = data[0].copy()
+    X[3, 5] = bad
+    hasher = new(name, n_bits=8, random_state=0)
+    with pytest.raises(ValueError, match="NaN" if np.isnan(bad) else "inf") as error:
+        hasher.fit(X, data[1])
+    assert "HistGradientBoosting" not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@every_method
+def test_data_that_teaches_nothing_is_reported(name, data):
+    X, y = data
+    with pytest.warns(UserWarning, match="X has 20 samples, fewer than the 30 bits of a code"):
+        new(name, n_bits=30, random_state=0).fit(X[:20], y[:20])
+    with pytest.warns(UserWarning, match="all 20 samples are equal: all of them get the same code"):
+        hasher = new(name, n_bits=4, random_state=0).fit(np.repeat(X[:1], 20, axis=0), y[:20])
+    assert len(np.unique(hasher.encode(np.repeat(X[:1], 20, axis=0)), axis=0)) == 1
+
+
+class FakeTensor:
+    """What hashers use of a PyTorch tensor: NumPy can't read bfloat16, nor what requires a gradient."""
+
+    __module__ = "torch"
+
+    def __init__(self, values, dtype="torch.bfloat16", attached=True):
+        self.values, self.dtype, self.attached = values, dtype, attached
+
+    def detach(self):
+        return FakeTensor(self.values, self.dtype, attached=False)
+
+    def cpu(self):
+        return self
+
+    def float(self):
+        return FakeTensor(self.values, "torch.float32", self.attached)
+
+    def __array__(self, dtype=None, copy=None):
+        if self.attached or self.dtype == "torch.bfloat16":
+            raise TypeError("as PyTorch does")
+        return np.asarray(self.values, dtype=dtype)
+
+
+def test_tensors_of_any_kind_are_read(data):
+    X, y = data
+    expected = fitted("itq", data).encode(X)
+    hasher = new("itq", n_bits=12, random_state=0).fit(FakeTensor(X), y)
+    np.testing.assert_array_equal(hasher.encode(FakeTensor(X)), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "words"),
+    [
+        ("udh-dnn", {"constraint": "relaxed", "sweeps": 5}, "sweeps has no effect for constraint='relaxed'"),
+        ("udh-dnn", {"constraint": "relaxed", "lambda2": 0.1}, "lambda2 has no effect for constraint='relaxed'"),
+        ("udh-dnn", {"validation_neighbours": 20}, "validation_neighbours has no effect without validation"),
+        ("dh", {"solver": "lbfgs", "learning_rate": 0.1}, "learning_rate has no effect for solver='lbfgs'"),
+        ("dh", {"solver": "lbfgs", "tol": 0.1}, "tol has no effect for solver='lbfgs'"),
+        ("ba", {"init": "pca", "random_state": 0}, "random_state has no effect for init='pca'"),
+    ],
+)
+def test_a_parameter_without_effect_is_refused(name, parameters, words, data):
+    hasher = new(name, n_bits=8, **parameters)
+    with pytest.raises(ValueError, match=words):
+        hasher.fit(*data)
+
+
+def test_what_draws_at_random():
+    assert not METHODS["ba"]().is_random
+    assert METHODS["ba"](init="itq").is_random
+    assert not METHODS["sh"]().is_random
+    assert METHODS["itq"]().is_random

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from hashlearn import ITQ
-from hashlearn.codes import signs_of
+from hashlearn.codes import signs
 from hashlearn.hashers import _discrete
 from hashlearn.hashers._discrete import GROUP, descend, descend_groups, energies, solve
 
@@ -67,7 +67,7 @@ def test_close_to_the_best_of_all_codes():
     X = load_digits().data
     X = X - X.mean(axis=0)
     H = ITQ(8, random_state=0).fit(X).decision_function(X)
-    B = signs_of(H).astype(np.int8)
+    B = signs(H).astype(np.int8)
     W, *_ = np.linalg.lstsq(B.astype(np.float64), X, rcond=None)
     Q, G = X @ W.T + 0.05 * H, W @ W.T
     everything = np.array(list(product([-1, 1], repeat=8)))
@@ -132,7 +132,7 @@ def test_solve_at_its_longest_on_real_data(dtype, descent):
     X = X - X.mean(axis=0)
     W = np.linalg.svd(X, full_matrices=False)[2][:16] + 0.02
     Q, G = (X @ W.T).astype(dtype), W @ W.T + 0.1 * np.eye(16)
-    B = signs_of(np.random.default_rng(0).standard_normal((80, 16)))
+    B = signs(np.random.default_rng(0).standard_normal((80, 16)))
     if descent:
         descend(Q, G, B, 100)
     solve(Q, G, B)
@@ -172,7 +172,7 @@ def _long_problem(n=200, dtype=np.float64):
     X = X - X.mean(axis=0)
     W = np.linalg.svd(X, full_matrices=False)[2][:16] * np.linspace(3, 1, 16)[:, None] + 0.02
     Q, G = (X @ W.T).astype(dtype), W @ W.T + 0.1 * np.eye(16)
-    B = signs_of(Q)
+    B = signs(Q)
     descend(Q, G, B, 100)
     return Q, G, B
 
@@ -207,7 +207,7 @@ def test_solve_of_a_matrix_that_is_nearly_singular(definite):
     rng = np.random.default_rng(0)
     W = np.repeat(rng.standard_normal((1, 12)), 2, axis=0).T  # rank 1
     Q, G = rng.standard_normal((50, 2)) @ W.T, W @ W.T + definite * np.eye(12)
-    B = signs_of(rng.standard_normal((50, 12)))
+    B = signs(rng.standard_normal((50, 12)))
     solve(Q, G, B)
     np.testing.assert_allclose(objective(Q, G, B), least(Q, G), atol=1e-8)
 
@@ -218,7 +218,7 @@ def test_what_is_but_rounding_changes_no_code(work):
     rng = np.random.default_rng(0)
     Q = np.zeros((500, 12), dtype=np.float32)
     W = rng.standard_normal((12, 30))
-    B = signs_of(rng.standard_normal((500, 12)))
+    B = signs(rng.standard_normal((500, 12)))
     work(Q, W @ W.T, B)
     opposite = -B  # bᵀGb is the same
     again = opposite.copy()

@@ -11,6 +11,7 @@ import hashlearn
 from hashlearn import ITQ, KSH
 from hashlearn.evaluation import Truth, evaluate
 from hashlearn.hashers import _residual, ksh
+from hashlearn.hashers.steps import compile_steps
 from hashlearn.threads import thread_map
 from reference import ksh as slow
 
@@ -100,7 +101,7 @@ def test_the_spectral_weights_are_the_best_of_all(small):
 def test_the_smoothing_ends_below_its_start(fitted, data):
     """On digits, bit after bit; and it lowers g, does not just leave it."""
     X, y = data[0][300:], data[1][300:]
-    K = fitted._kernel(np.float64)(X - fitted.offset_)
+    K = compile_steps(fitted._kernel_steps(), np.float64)(X - fitted.offset_)
     residual = residual_of(K - K.mean(axis=0), y, 16)
     for _ in range(16):
         a = ksh.spectral(residual)
@@ -257,7 +258,7 @@ def test_history_and_summary(data, tmp_path):
 
 def test_threads_do_not_matter(data, monkeypatch):
     monkeypatch.setattr(_residual, "_BLOCK", 100)
-    monkeypatch.setattr("hashlearn.hashers.base._BLOCK_ELEMENTS", 64 * 100)
+    monkeypatch.setattr("hashlearn.hashers._blocks._BLOCK_ELEMENTS", 64 * 100)
     X, found = data[0].astype(np.float32), []
     for n in (1, 3):
         monkeypatch.setattr("hashlearn.threads.cores", lambda n=n: n)
@@ -282,6 +283,7 @@ def test_small_differences_far_from_the_origin_are_seen(data, dtype):
     assert (a.transform(X.astype(dtype)) == b.transform((X + offset).astype(dtype))).mean() > 0.99
 
 
+@pytest.mark.filterwarnings("ignore:.* samples:UserWarning")
 @pytest.mark.filterwarnings("ignore:classes of fewer than")
 @pytest.mark.parametrize(
     "make",
@@ -330,6 +332,7 @@ def test_random_labels_of_two_features():
     assert np.isfinite(hasher.weights_).all()
 
 
+@pytest.mark.filterwarnings("ignore:.* samples:UserWarning")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("value", [0.0, 0.1, -3.7, 1e5 + 0.3, 1e-12])
 def test_equal_samples_have_equal_codes(value, dtype):
@@ -372,7 +375,7 @@ def test_labels_that_teach_nothing_are_refused(data, labels, words):
     ("parameters", "words"),
     [
         ({"n_anchors": 0}, "n_anchors must be a whole number of at least 1; got 0"),
-        ({"samples_per_class": 1}, "samples_per_class must be a whole number of at least 2; got 1"),
+        ({"samples_per_class": 1}, "samples_per_class must be None or a whole number of at least 2; got 1"),
         ({"max_iter": 0}, "max_iter must be a whole number of at least 1; got 0"),
         ({"tol": -1}, "tol must be a number of at least 0; got -1"),
         ({"show_progress": "yes"}, "show_progress must be None or True or False; got 'yes'"),

@@ -108,7 +108,7 @@ def test_itq_max_iter_counts(X):
 
 
 def test_itq_refuses_more_bits_than_features(X):
-    with pytest.raises(ValueError, match=r"for ITQ, .* \(n_features=64\); got 65"):
+    with pytest.raises(ValueError, match=r"n_features=64, for ITQ, .*; got 65"):
         ITQ(65).fit(X)
     for bad in (0, "abc", 2.5):
         with pytest.raises(ValueError, match="max_iter must be a whole number of at least 1; got"):

@@ -175,6 +175,7 @@ def test_a_key_that_is_there_twice_is_refused(tmp_path):
         hashlearn.load(path)
 
 
+@pytest.mark.filterwarnings("ignore:.* samples:UserWarning")
 def test_a_model_larger_than_the_free_memory_is_not_read(tmp_path, monkeypatch):
     hashlearn.LSH(n_bits=1000, random_state=0).fit(np.ones((2, 1000))).save(tmp_path / "model")
     monkeypatch.setattr(_model_file, "free_memory", lambda: 4_000_000)

@@ -72,7 +72,7 @@ def test_a_hostile_parameter_is_refused_in_one_line_or_used(method, parameter):
 
 @pytest.mark.parametrize("n_bits", [2**24 + 1, 2**40, 2**63, 2**66, 10**400])
 def test_a_code_has_a_longest_length(n_bits):
-    with pytest.raises(ValueError, match="n_bits must be at most 16777216"):
+    with pytest.raises(ValueError, match="n_bits must be a whole number of at least 1 and at most 16777216"):
         hashlearn.LSH(n_bits).fit(X)
     with pytest.raises(ValueError, match="n_bits must be at most 16777216"):
         hashlearn.HammingIndex(n_bits)

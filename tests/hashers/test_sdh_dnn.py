@@ -10,20 +10,20 @@ from scipy.optimize import minimize
 from sklearn.datasets import load_digits
 
 from hashlearn import ITQ, SDHDNN
-from hashlearn.codes import signs_of
+from hashlearn.codes import signs
 from hashlearn.evaluation import Truth, evaluate
-from hashlearn.hashers import _early_stop, _rows
-from hashlearn.hashers._network import Sums, layers_of
-from hashlearn.hashers._rows import Rows
-from hashlearn.hashers._start import eigen_layers
-from hashlearn.hashers._training import Lambdas
-from hashlearn.hashers.sdh_dnn import _Training, pair_floors, pair_term
+from hashlearn.hashers import _blocks, _early_stop
+from hashlearn.hashers._blocks import Rows
+from hashlearn.hashers._dnn import Lambdas
+from hashlearn.hashers._init import eigen_layers
+from hashlearn.hashers._network import Network, Sums, flatten
+from hashlearn.hashers.sdh_dnn import Pairs, pair_floors, pair_term
 from reference import sdh_dnn as reference
 from reference.gradients import as_rows, check_by_differences
 
 LAMBDAS = Lambdas(1e-3, 5.0, 1.0, 1e-4)
 TERMS = ("pairs", "weights", "quantization", "independence", "balance")
-pytestmark = pytest.mark.filterwarnings("ignore:.*has not settled:sklearn.exceptions.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*has not converged:sklearn.exceptions.ConvergenceWarning")
 
 
 def in_order(function, items):
@@ -48,10 +48,10 @@ def unbalanced(digits):
 def training(data, *, lambdas=LAMBDAS, units=(9, 8), L=6, dtype=np.float64):
     X, y = data
     X = ((X - X.mean(axis=0)) / 5).astype(dtype)
-    B = signs_of(ITQ(L, random_state=0).fit(X).decision_function(X)).astype(np.int8)
+    B = signs(ITQ(L, random_state=0).fit(X).decision_function(X)).astype(np.int8)
     rows = Rows(X, np.zeros(64), 1.0, in_order)
     layers = eigen_layers(rows, (64, *units, L), np.random.default_rng(0), np.cov(X.T, bias=True))
-    return X, y, _Training(rows, layers, B, y, lambdas)
+    return X, y, Pairs(rows, Network((64, *units, L)), flatten(layers), B, y, lambdas)
 
 
 # Lambdas of about equal weight too, so that an error in any term is seen.
@@ -61,7 +61,7 @@ def test_objective_and_gradient_equal_those_with_dense_matrices(unbalanced, lamb
     rng = np.random.default_rng(0)
     theta = found.theta + 0.3 * rng.standard_normal(len(found.theta))
     terms, gradient = found.objective(theta)
-    layers = layers_of(theta, found.sizes)
+    layers = found.network.layers(theta)
     W, c = [layer.W.T for layer in layers], [layer.c[:, None] for layer in layers]
     S, B = reference.pairwise_labels(y), found.B.T.astype(float)
     assert {name: pytest.approx(terms[name], rel=1e-10) for name in TERMS} == reference.terms(X.T, S, B, W, c, lambdas)
@@ -81,7 +81,7 @@ def test_float32_agrees_with_float64(digits):
 
 @pytest.mark.parametrize("block_rows", [37, 2048])
 def test_same_codes_as_algorithm_2_word_for_word(block_rows, unbalanced, monkeypatch):
-    monkeypatch.setattr(_rows, "BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(_blocks, "BLOCK_ROWS", block_rows)
     X, y = unbalanced
     hasher = SDHDNN(
         6, hidden_units=(9, 8), max_iter=3, lbfgs_iter=15, samples_per_class=None, scale=50, random_state=0
@@ -89,7 +89,7 @@ def test_same_codes_as_algorithm_2_word_for_word(block_rows, unbalanced, monkeyp
     V = (X - X.mean(axis=0)) / np.sqrt(X.var(axis=0).sum() / 50)
     rng = np.random.default_rng(0)
     rng.permutation(len(X))  # the draw of samples comes first
-    B = signs_of(ITQ(6, random_state=rng).fit(X).decision_function(X)).T.astype(float)
+    B = signs(ITQ(6, random_state=rng).fit(X).decision_function(X)).T.astype(float)
     B, W, c, history = reference.algorithm_2(V.T, y, B, (9, 8, 6), LAMBDAS, 3, 15)
     for record, terms in zip(hasher.history_, history, strict=True):
         assert {name: pytest.approx(record[name], rel=1e-5) for name in TERMS} == terms
@@ -98,10 +98,11 @@ def test_same_codes_as_algorithm_2_word_for_word(block_rows, unbalanced, monkeyp
 
 @pytest.mark.parametrize("block_rows", [37, 2048])
 def test_sgn_h_is_the_best_of_all_codes(block_rows, unbalanced, monkeypatch):
-    monkeypatch.setattr(_rows, "BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(_blocks, "BLOCK_ROWS", block_rows)
     X, y, found = training(unbalanced, L=4)
     found.network_step(5, lambda _: None)
-    W, c = [layer.W.T for layer in found.layers], [layer.c[:, None] for layer in found.layers]
+    layers = found.network.layers(found.theta)
+    W, c = [layer.W.T for layer in layers], [layer.c[:, None] for layer in layers]
     S = reference.pairwise_labels(y)
     before = found.B.copy()
     flips = found.code_step()
@@ -254,9 +255,10 @@ def test_bad_labels(labels, words, digits):
         SDHDNN(4, max_iter=1, lbfgs_iter=3).fit(X, labels(y))
 
 
+@pytest.mark.filterwarnings("ignore:.* samples:UserWarning")
 def test_no_pairs_of_a_class(digits):
     X, y = digits[0][:40], np.repeat(np.arange(20), 2)
-    with pytest.raises(ValueError, match="samples_per_class must be a whole number of at least 2; got 1"):
+    with pytest.raises(ValueError, match="samples_per_class must be None or a whole number of at least 2; got 1"):
         SDHDNN(4, samples_per_class=1).fit(X, y)
     with pytest.raises(ValueError, match="of the 20 classes none has two samples to train on beside the 20 of valid"):
         SDHDNN(4, validation=20).fit(X, y)
@@ -357,7 +359,7 @@ def test_float32_does_not_end_a_step_early(digits):
 
 @pytest.mark.parametrize("block_rows", [37, 2048])
 def test_it_tells_its_floors(block_rows, digits, monkeypatch):
-    monkeypatch.setattr(_rows, "BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(_blocks, "BLOCK_ROWS", block_rows)
     X, y = digits
     hasher = SDHDNN(16, max_iter=2, lbfgs_iter=50, random_state=0).fit(X, y)
     last = hasher.history_[-1]

@@ -42,6 +42,7 @@ def test_the_modes_of_a_box_by_hand(box):
     np.testing.assert_allclose(hasher.starts_[:2], (-0.5, -0.3), atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:.* samples:UserWarning")
 def test_bits_of_a_box_by_hand():
     """One feature from 0 to 8: a cosine of one, two and three half waves."""
     hasher = SH(3).fit(np.array([[0.0], [8.0]]))
@@ -90,6 +91,7 @@ def test_ties_go_by_direction_then_mode_and_flat_sides_are_left_out():
     assert modes.tolist() == [1, 2, 1, 1, 3, 4, 2]
 
 
+@pytest.mark.filterwarnings("ignore:.* samples:UserWarning")
 def test_constant_features_and_equal_rows():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 2)).astype(np.float32)

@@ -120,7 +120,7 @@ def test_overlaps_are_counted_exactly_whatever_the_blocks(X, monkeypatch):
     P = centres - X.mean(axis=0)
     results = []
     for rows, n_threads in ((2048, 1), (100, 1), (100, 3)):
-        monkeypatch.setattr("hashlearn.hashers._rows.BLOCK_ROWS", rows)
+        monkeypatch.setattr("hashlearn.hashers._blocks.BLOCK_ROWS", rows)
         with thread_map(n_threads) as threads:
             results.append(sph._Spheres(X, X.mean(axis=0), 7, threads)(P))
     expected = slow.overlap(slow.inside(X, centres, slow.radii(X, centres)))
@@ -152,7 +152,7 @@ def test_tolerances_and_max_iter_count(X):
     )
     assert loose < usual < strict
     assert SPH(16, tol_std=0.1, random_state=0).fit(X).n_iter_ > usual
-    with pytest.warns(ConvergenceWarning, match=r"SPH has not settled: after 3 iterations \(max_iter\)"):
+    with pytest.warns(ConvergenceWarning, match=r"SPH has not converged: after 3 iterations \(max_iter\)"):
         short = SPH(16, max_iter=3, random_state=0).fit(X)
     assert (short.n_iter_, short.converged_, len(short.overlap_error_)) == (3, False, 3)
     assert short.summary() == {"iterations": 3, "converged": False}
@@ -173,7 +173,8 @@ def test_small_differences_far_from_the_origin_are_seen(X, dtype):
     assert (hasher.transform(X.astype(dtype)) == moved.transform((X + offset).astype(dtype))).mean() > 0.99
 
 
-@pytest.mark.filterwarnings("ignore:SPH has not settled")
+@pytest.mark.filterwarnings("ignore:.* samples:UserWarning")
+@pytest.mark.filterwarnings("ignore:SPH has not converged")
 @pytest.mark.parametrize(
     "make",
     [
@@ -199,7 +200,7 @@ def test_poor_data(make):
     assert (hasher.transform(data).sum(axis=0) >= len(data) // 2).all()
 
 
-@pytest.mark.filterwarnings("ignore:SPH has not settled")
+@pytest.mark.filterwarnings("ignore:SPH has not converged")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n_distinct", [2, 5, 8])
 def test_equal_vectors_have_equal_codes_alone_and_in_company(n_distinct, dtype):
@@ -230,6 +231,7 @@ def test_a_pivot_that_leaves_for_infinity_ends_the_training():
         assert np.isfinite(hasher.decision_function(data)).all()
 
 
+@pytest.mark.filterwarnings("ignore:.* samples:UserWarning")
 def test_pivots_that_do_not_move_end_the_training():
     with pytest.warns(ConvergenceWarning, match=r"after 1 iterations \(no pivot moves any more\)"):
         hasher = SPH(4, random_state=0).fit(np.zeros((20, 3)))
@@ -289,7 +291,7 @@ def test_bad_parameters_are_refused(X, parameters, words):
 
 
 def test_threads_do_not_matter(X, monkeypatch):
-    monkeypatch.setattr("hashlearn.hashers._rows.BLOCK_ROWS", 100)
+    monkeypatch.setattr("hashlearn.hashers._blocks.BLOCK_ROWS", 100)
     found = []
     for n in (1, 3):
         monkeypatch.setattr("hashlearn.threads.cores", lambda n=n: n)
@@ -301,7 +303,7 @@ def test_threads_do_not_matter(X, monkeypatch):
 def test_a_file_too_large_for_memory_is_read_in_blocks(X, tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", X)
     expected = SPH(8, random_state=0).fit(X)
-    monkeypatch.setattr("hashlearn.hashers._rows.free_memory", lambda: 0)
+    monkeypatch.setattr("hashlearn.hashers._blocks.free_memory", lambda: 0)
     streamed = SPH(8, random_state=0).fit(np.load(tmp_path / "x.npy", mmap_mode="r"))
     np.testing.assert_array_equal(streamed.pivots_, expected.pivots_)
 

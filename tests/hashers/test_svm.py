@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.svm import LinearSVC
 
-from hashlearn.hashers._rows import Rows
+from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._svm import LinearSVMs, scores
 from hashlearn.threads import thread_map
 

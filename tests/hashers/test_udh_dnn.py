@@ -14,25 +14,24 @@ from sklearn.linear_model import Ridge
 
 import hashlearn
 from hashlearn import ITQ, UDHDNN
-from hashlearn.codes import signs_of
+from hashlearn.codes import signs
 from hashlearn.evaluation import Truth, evaluate
-from hashlearn.hashers import _early_stop, _rows
+from hashlearn.hashers import _blocks, _early_stop
+from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._decoder import decoder_sums
+from hashlearn.hashers._dnn import Lambdas, auto_units
 from hashlearn.hashers._early_stop import check_validation
-from hashlearn.hashers._lbfgs import minimise
-from hashlearn.hashers._network import flatten, fold, layers_of, outputs_of
-from hashlearn.hashers._network_hasher import auto_units
-from hashlearn.hashers._rows import Rows
-from hashlearn.hashers._start import eigen_layers, itq_layers
-from hashlearn.hashers._training import Lambdas
-from hashlearn.hashers.udh_dnn import _Relaxed, _Training
+from hashlearn.hashers._init import eigen_layers, itq_layers
+from hashlearn.hashers._network import Layer, Network, flatten
+from hashlearn.hashers._optim import lbfgs
+from hashlearn.hashers.udh_dnn import Discrete, Relaxed
 from hashlearn.threads import thread_map
 from reference import udh_dnn as reference
 from reference.gradients import as_rows, check_by_differences
 
 LAMBDAS = Lambdas(1e-5, 5e-2, 1e-2, 1e-6)
 TERMS = ("reconstruction", "weights", "quantization", "independence", "balance")
-unsettled = pytest.mark.filterwarnings("ignore:.*has not settled:sklearn.exceptions.ConvergenceWarning")
+unsettled = pytest.mark.filterwarnings("ignore:.*has not converged:sklearn.exceptions.ConvergenceWarning")
 
 
 def in_order(function, items):
@@ -60,7 +59,7 @@ def training(
     X = digits[:m]
     X = (X - X.mean(axis=0)).astype(dtype) / 5
     itq = ITQ(L, random_state=0).fit(X)
-    B = signs_of(itq.decision_function(X)).astype(np.int8)
+    B = signs(itq.decision_function(X)).astype(np.int8)
     rows = Rows(X, np.zeros(64), 1.0, in_order)
     rng, covariance = np.random.default_rng(0), np.cov(X.T, bias=True)
     sizes = (64, *units, L)
@@ -71,13 +70,21 @@ def training(
     else:
         layers = eigen_layers(rows, sizes, rng, covariance)
     if relaxed:
-        return X, _Relaxed(rows, layers, B, lambdas, similarity=similarity)
-    return X, _Training(rows, layers, B, lambdas, similarity=similarity, exact=exact)
+        return X, Relaxed(rows, Network(sizes), flatten(layers), B, lambdas, similarity)
+    return X, Discrete(rows, Network(sizes), flatten(layers), B, lambdas, similarity, exact=exact)
+
+
+def layers_of(found):
+    return found.network.layers(found.theta)
+
+
+def outputs_of(found, X):
+    return found.network.outputs(layers_of(found), X)
 
 
 def as_columns(found):
     """W and c as the paper writes them."""
-    layers = [*found.layers, found.decoder]
+    layers = [*layers_of(found), found.decoder]
     return [layer.W.T for layer in layers], [layer.c[:, None] for layer in layers]
 
 
@@ -89,9 +96,10 @@ def test_gradient_of_every_parameter_group(digits, lambdas, similarity):
     rng = np.random.default_rng(0)
     theta = np.append(found.theta, flatten([found.decoder]))
     theta = theta + 0.3 * rng.standard_normal(len(theta))
-    n, sizes = len(found.theta), (64, 8, 7, 6)
+    n = len(found.theta)
     terms, gradient = found.objective(theta)
-    layers = [*layers_of(theta[:n], sizes), *layers_of(theta[n:], (6, 64))]
+    decoder = Layer(theta[n : n + 6 * 64].reshape(6, 64), theta[n + 6 * 64 :])
+    layers = [*found.network.layers(theta[:n]), decoder]
     W, c = [layer.W.T for layer in layers], [layer.c[:, None] for layer in layers]
     B = found.B.T.astype(float)
 
@@ -111,10 +119,11 @@ def test_gradient_of_the_relaxed_objective(digits, lambdas, similarity, units):
     """Of every parameter of the encoder, which the decoder follows."""
     X, found = training(digits, lambdas=lambdas, similarity=similarity, relaxed=True, m=60, units=units)
     X += 0.1  # not centred, as with scale="range"
-    found = _Relaxed(Rows(X, np.zeros(64), 1.0, in_order), found.layers, found.B, lambdas, similarity=similarity)
+    rows = Rows(X, np.zeros(64), 1.0, in_order)
+    found = Relaxed(rows, found.network, found.theta, found.B, lambdas, similarity)
     theta = found.theta + 0.3 * np.random.default_rng(0).standard_normal(len(found.theta))
     terms, _ = found.objective(theta)
-    layers = layers_of(theta, (64, *units, 6))
+    layers = found.network.layers(theta)
     W, c = [layer.W.T for layer in layers], [layer.c[:, None] for layer in layers]
     expected = reference.relaxed_terms(X.T, W, c, lambdas, similarity)
     assert {name: pytest.approx(terms[name], rel=1e-8) for name in TERMS} == expected
@@ -135,13 +144,13 @@ def test_with_the_decoder_held_the_gradient_is_the_encoders(digits):
 @unsettled
 @pytest.mark.parametrize(("block_rows", "similarity"), [(37, 1), (2048, 1), (2048, 0.2)])
 def test_same_codes_as_algorithm_1_word_for_word(block_rows, similarity, digits, monkeypatch):
-    monkeypatch.setattr(_rows, "BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(_blocks, "BLOCK_ROWS", block_rows)
     X = digits[:150]
     short = {"max_iter": 3, "lbfgs_iter": 15, "sweeps": 4, "random_state": 0}
     hasher = UDHDNN(6, hidden_units=(20, 10), similarity=similarity, decoder="lbfgs", scale=50, **short)
     hasher.fit(X)
     V = (X - X.mean(axis=0)) / np.sqrt(X.var(axis=0).sum() / 50)
-    B = signs_of(ITQ(6, random_state=np.random.default_rng(0)).fit(X).decision_function(X)).T.astype(float)
+    B = signs(ITQ(6, random_state=np.random.default_rng(0)).fit(X).decision_function(X)).T.astype(float)
     B, W, c, history = reference.algorithm_1(V.T, B, (20, 10, 6), LAMBDAS, 3, 15, 4, similarity)
     assert len(hasher.history_) == len(history) == 4
     for record, terms in zip(hasher.history_, history, strict=True):
@@ -212,9 +221,9 @@ def test_without_similarity_the_codes_are_the_signs_of_the_outputs(digits, exact
         assert not found.decoder.W.any()
     found.decoder.W[...] = 100 * np.random.default_rng(0).standard_normal(found.decoder.W.shape)
     found.sweeps = 1
-    signs = signs_of(outputs_of(fold(found.layers, np.float64), X))
+    expected = signs(outputs_of(found, X))
     assert found.code_step() > 0
-    np.testing.assert_array_equal(found.B, signs)
+    np.testing.assert_array_equal(found.B, expected)
 
 
 def test_the_exact_decoder_is_ridge_regression_and_no_worse_than_lbfgs(digits):
@@ -389,8 +398,6 @@ def test_relaxed_every_option_changes_something(change, digits):
     plain = UDHDNN(8, **base).fit(digits).decision_function(digits)
     other = UDHDNN(8, **{**base, **change}).fit(digits).decision_function(digits)
     assert not np.allclose(plain, other)
-    same = UDHDNN(8, **base, sweeps=1, lambda2=3.0).fit(digits).decision_function(digits)
-    np.testing.assert_array_equal(plain, same)
 
 
 @unsettled
@@ -445,7 +452,7 @@ def test_relaxed_it_stops_when_nothing_is_left_to_do(digits):
     hasher = UDHDNN(8, constraint="relaxed", hidden_units=[], max_iter=50, lbfgs_iter=1000, random_state=0).fit(digits)
     assert 1 <= hasher.n_iter_ < 50
     assert hasher.converged_
-    with pytest.warns(ConvergenceWarning, match="UDH-DNN has not settled"):
+    with pytest.warns(ConvergenceWarning, match="UDH-DNN has not converged"):
         UDHDNN(8, constraint="relaxed", max_iter=1, lbfgs_iter=30, random_state=0).fit(digits)
 
 
@@ -463,7 +470,7 @@ def test_relaxed_from_a_file_that_is_read_block_by_block(digits, tmp_path, monke
     np.save(tmp_path / "x.npy", digits)
     hasher = UDHDNN(8, constraint="relaxed", max_iter=2, lbfgs_iter=10, random_state=0)
     whole = hasher.fit(digits).decision_function(digits)
-    monkeypatch.setattr(_rows, "free_memory", lambda: 0)
+    monkeypatch.setattr(_blocks, "free_memory", lambda: 0)
     X = np.load(tmp_path / "x.npy", mmap_mode="r")
     assert Rows(X, np.zeros(64), 1.0, in_order).streamed
     np.testing.assert_array_equal(hasher.fit(X).decision_function(digits), whole)
@@ -495,7 +502,7 @@ def test_scale_and_offset_of_the_data_do_not_matter(digits):
 def test_start_from_itq_gives_nearly_itqs_codes(digits):
     X, found = training(digits, m=1000, init="itq")
     H = ITQ(6, random_state=0).fit(X).decision_function(X)
-    outputs = outputs_of(fold(found.layers, np.float64), X)
+    outputs = outputs_of(found, X)
     assert ((outputs >= 0) == (H >= 0)).mean() > 0.97
     _, paper = training(digits, m=1000)
     assert sum(found.objective(found.theta)[0].values()) < sum(paper.objective(paper.theta)[0].values())
@@ -585,13 +592,13 @@ def test_a_model_whose_units_were_changed_to_nonsense_is_not_saved(digits, tmp_p
         hasher.save(tmp_path / "m.model")
 
 
-def test_second_moment_start_is_of_what_is_not_centred(digits):
+def test_second_moment_start_is_not_centered(digits):
     """Literally: eigenvectors of XᵀX/m, then of SᵀS/m, S the sigmoids of the layer before."""
     sizes = (64, 20, 10, 6)
     inputs = digits / 16
     with thread_map() as threads:
         rows = Rows(digits, np.zeros(64), 16.0, threads)
-        layers = eigen_layers(rows, sizes, np.random.default_rng(0), inputs.T @ inputs / len(inputs), centred=False)
+        layers = eigen_layers(rows, sizes, np.random.default_rng(0), inputs.T @ inputs / len(inputs), center=False)
     for W, c in layers:
         values, vectors = np.linalg.eigh(inputs.T @ inputs / len(inputs))
         leading = vectors[:, ::-1][:, : W.shape[1]]
@@ -623,7 +630,7 @@ def test_callback_ends_training(digits):
 
 
 def test_it_says_if_it_has_not_settled(digits):
-    with pytest.warns(ConvergenceWarning, match=r"UDH-DNN has not settled: \d+\.\d% of the bits changed") as warned:
+    with pytest.warns(ConvergenceWarning, match=r"UDH-DNN has not converged: \d+\.\d% of the bits changed") as warned:
         hasher = UDHDNN(8, max_iter=1, lbfgs_iter=3, random_state=0).fit(digits)
     assert warned[0].filename == __file__, "it points at the line that called fit"
     assert not hasher.converged_
@@ -714,7 +721,7 @@ def test_values_that_cannot_be_squared(digits):
     with pytest.raises(ValueError, match="X has values whose squares vanish in float32; multiply it first"):
         UDHDNN(4, random_state=0).fit((digits * 1e-25).astype(np.float32))
     with pytest.raises(ValueError, match="the objective is not finite"):
-        minimise(lambda theta: ({"term": np.inf}, theta), np.ones(3), 5, lambda _: None)
+        lbfgs(lambda theta: ({"term": np.inf}, theta), np.ones(3), 5, lambda _: None)
 
 
 @unsettled
@@ -745,10 +752,13 @@ def test_a_model_trained_with_a_callback_can_be_saved(digits, tmp_path):
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"n_bits": 65}, "n_bits must be between 1 and the number of features for UDH-DNN.*n_features=64"),
-        ({"hidden_units": "many"}, "hidden_units must be 'auto' or a list of whole numbers; got 'many'"),
+        ({"n_bits": 65}, "n_bits must be at most the number of features, n_features=64, for UDH-DNN"),
+        (
+            {"hidden_units": "many"},
+            "hidden_units must be 'auto' or a list of .*; got 'many'",
+        ),
         ({"hidden_units": 30}, "hidden_units must be 'auto' or a list"),
-        ({"hidden_units": (30, 0)}, "hidden_units must be a whole number of at least 1; got 0"),
+        ({"hidden_units": (30, 0)}, "hidden_units must be 'auto' or a list of whole numbers, of at least 1"),
         ({"hidden_units": (30, 5), "init": "itq"}, r"hidden_units must be at least n_bits \(8\) for init='itq'"),
         ({"lambda1": -1}, "lambda1 must be a number of at least 0; got -1"),
         ({"lambda2": np.nan}, "lambda2 must be a number of at least 0; got nan"),
@@ -767,14 +777,14 @@ def test_a_model_trained_with_a_callback_can_be_saved(digits, tmp_path):
         ({"similarity": "1"}, "similarity must be a number"),
         ({"similarity": 0, "lambda2": 0}, "similarity and lambda2 must not both be 0"),
         ({"init": "random"}, "init must be 'eigen' or 'second-moment' or 'itq'; got 'random'"),
-        ({"scale": 0}, "scale must be a number above 0; got 0"),
-        ({"scale": 1e300}, r"scale must be between 1e-30 and 1e30; got 1e\+300"),
-        ({"scale": 1e-40}, "scale must be between 1e-30 and 1e30; got 1e-40"),
-        ({"scale": "unit"}, "scale must be 'range'; got 'unit'"),
-        ({"scale": [1]}, "scale must be a number above 0"),
+        ({"scale": 0}, "scale must be None or 'range', or a number of at least 1e-30 and at most .*; got 0"),
+        ({"scale": 1e300}, r"scale must be None or .*; got 1e\+300"),
+        ({"scale": 1e-40}, "scale must be None or .*; got 1e-40"),
+        ({"scale": "unit"}, "scale must be None or 'range', or a number .*; got 'unit'"),
+        ({"scale": [1]}, "scale must be None or"),
         ({"validation": 200, "validation_neighbours": 160}, "validation must leave at least 1600 of the 1797 samples"),
         ({"validation_neighbours": 0}, "validation_neighbours must be a whole number of at least 1"),
-        ({"validation": 0}, "validation must be a whole number of at least 1"),
+        ({"validation": 0}, "validation must be None or a whole number of at least 1"),
         ({"validation": 1298}, "validation must leave at least 500 of the 1797 samples"),
         ({"hidden_units": np.array([16, 10])}, "hidden_units must be 'auto' or a list of whole numbers"),
         ({"show_progress": 3}, "show_progress must be"),
@@ -786,6 +796,7 @@ def test_bad_parameters(parameters, words, digits):
         UDHDNN(**{"n_bits": 8, **parameters}).fit(digits)
 
 
+@pytest.mark.filterwarnings("ignore:.* samples:UserWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("init", ["eigen", "itq"])
 @pytest.mark.parametrize("constraint", ["discrete", "relaxed"])

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.codes import ones_of, spherical_ranks
+from hashlearn.codes import count_ones, spherical_ranks
 from hashlearn.evaluation.protocol import Protocol
 
 # Distances whose ranks are looked up at a time: what is made on the way stays in cache.
@@ -75,7 +75,7 @@ class Spherical:
         table, self.n_distances = spherical_ranks(n_bits)
         self.width = table.shape[1]
         self.table = table.ravel()
-        self.query_ones, self.database_ones = ones_of(query_words), ones_of(database_words)
+        self.query_ones, self.database_ones = count_ones(query_words), count_ones(database_words)
 
     def __call__(self, block: range, D: NDArray[Any]) -> NDArray[Any]:
         """The ranks (b, n_database) that belong to the Hamming distances ``D`` of a range of queries."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.labels import classes_of
+from hashlearn.labels import class_numbers
 
 Array = NDArray[Any]
 
@@ -17,7 +17,7 @@ Array = NDArray[Any]
 def checked_classes(y: list[Hashable] | None, method: str) -> tuple[Array, NDArray[np.intp]]:
     """The classes, sorted if they can be, and each sample's number among them; fewer than 2 are refused."""
     assert y is not None
-    classes, numbers = classes_of(y)
+    classes, numbers = class_numbers(y)
     if len(classes) < 2:
         raise ValueError(f"{method} learns from samples of at least 2 classes; got 1: {classes[0]}.")
     return classes, numbers

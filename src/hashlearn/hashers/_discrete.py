@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.codes import signs_of
+from hashlearn.codes import signs
 
 Array = NDArray[Any]
 
@@ -58,7 +58,7 @@ def descend(Q: Array, G: Array, B: NDArray[np.int8], sweeps: int) -> int:
         for k in range(len(b)):
             np.matmul(others[k], b, out=slope)
             np.subtract(q[k], slope, out=slope)
-            bit = signs_of(slope)
+            bit = signs(slope)
             if settled and not np.array_equal(bit, b[k]):
                 settled = False
             b[k] = bit
@@ -196,4 +196,4 @@ def _order(G: Array) -> NDArray[np.intp]:
 @cache
 def _patterns(n: int) -> NDArray[np.int8]:
     """All codes (2^n, n) of n bits, ±1."""
-    return signs_of((np.arange(1 << n)[:, None] >> np.arange(n) & 1) - 0.5)
+    return signs((np.arange(1 << n)[:, None] >> np.arange(n) & 1) - 0.5)

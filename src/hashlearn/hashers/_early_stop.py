@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from hashlearn.evaluation import Truth
-    from hashlearn.hashers._network_hasher import NetworkHasher
+    from hashlearn.hashers._dnn import DNNHasher
 
 Array = NDArray[Any]
 
@@ -66,7 +66,7 @@ class EarlyStop:
         database = np.sort(rng.permutation(len(X))[:_DATABASE])
         return cls(kept[0], X, database, Truth.labels(kept[1], y[database]))
 
-    def reached(self, hasher: NetworkHasher, record: dict[str, Any]) -> bool:
+    def reached(self, hasher: DNNHasher, record: dict[str, Any]) -> bool:
         from hashlearn.evaluation import evaluate
 
         database = np.concatenate([hasher._encode(self.X[part]) for part in self._parts])
@@ -80,7 +80,7 @@ class EarlyStop:
         self.best = {name: getattr(hasher, name) for name in names}
         return False
 
-    def restore(self, hasher: NetworkHasher) -> None:
+    def restore(self, hasher: DNNHasher) -> None:
         """The best network, ``best_iter_`` its iteration; what else was learned tells of the whole training."""
         hasher.__dict__.update(self.best)
 

@@ -7,78 +7,47 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.hashers._steps import Affine, Center, Step
-from hashlearn.hashers.base import Hasher, compute_type, row_blocks
-from hashlearn.threads import ThreadMap, cores
-
-# Sums of products that are taken apart.
-_PARTS = 16
+from hashlearn.hashers._blocks import in_parts, row_blocks, total
+from hashlearn.hashers.base import Hasher
+from hashlearn.hashers.steps import Affine, Center, Step, center, compute_type
+from hashlearn.threads import ThreadMap
 
 
 class LinearHasher(Hasher):
-    """A method whose learned state is ``mean_`` (n_features,) and ``components_`` (n_features, n_bits), float64."""
+    """A method that learns ``mean_`` (n_features,) and ``components_`` (n_features, n_bits), float64."""
 
     mean_: NDArray[np.float64]
     components_: NDArray[np.float64]
 
-    def _project(self, X: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray(centred(X, self.mean_) @ self.components_.astype(compute_type(X.dtype)))
-
-    def _steps(self) -> list[Step]:
+    def encoder_steps(self) -> list[Step]:
         return [Center(self.mean_), Affine(self.components_)]
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
         return {"mean_": (n_features,), "components_": (n_features, n_bits)}
 
 
-def centred(X: NDArray[Any], mean: NDArray[np.float64]) -> NDArray[Any]:
-    """X − mean, in the type that the products are computed in. Before the product, so that no digits cancel in it."""
-    dtype = compute_type(X.dtype)
-    return np.asarray(np.subtract(X, mean.astype(dtype), dtype=dtype))
-
-
-def parts_of(X: NDArray[Any]) -> list[list[slice]]:
-    """The blocks of rows of X in at most ``_PARTS`` parts, each to be summed apart."""
-    blocks = list(row_blocks(X))
-    n = min(len(blocks), _PARTS)
-    return [blocks[len(blocks) * i // n : len(blocks) * (i + 1) // n] for i in range(n)]
-
-
 def mean_and_covariance(X: NDArray[Any], threads: ThreadMap) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean (D,) and covariance (D, D; divided by m) in two passes; a block's products in its type, sums in float64.
+    """Return mean (D,) and covariance (D, D; divided by m), in two passes.
 
-    Parts of the blocks are summed apart and then added in order, so that the number of threads changes no digit: as
-    many at a time as there are cores, since each is as large as the result.
+    The products of a block are computed in its type, their sums in float64.
     """
-    m, D = X.shape
-    parts = parts_of(X)
+    m, parts = len(X), in_parts(row_blocks(X))
+    (sums,) = total(lambda rows: (X[rows].sum(axis=0, dtype=np.float64),), parts, threads)
+    mean: NDArray[np.float64] = sums / m
 
-    def total(part: list[slice]) -> NDArray[np.float64]:
-        result = np.zeros(D)
-        for rows in part:
-            result += X[rows].sum(axis=0, dtype=np.float64)
-        return result
+    def products(rows: slice) -> tuple[NDArray[np.float64]]:
+        V = center(X[rows], mean)
+        with np.errstate(over="ignore", invalid="ignore"):  # noticed below
+            return ((V.T @ V).astype(np.float64),)
 
-    def products(part: list[slice]) -> NDArray[np.float64]:
-        result = np.zeros((D, D))
-        for rows in part:
-            V = centred(X[rows], mean)
-            with np.errstate(over="ignore", invalid="ignore"):  # seen below
-                result += V.T @ V
-        return result
-
-    mean: NDArray[np.float64] = sum(threads(total, parts), np.zeros(D)) / m
-    covariance = np.zeros((D, D))
-    for start in range(0, len(parts), cores()):
-        for product in threads(products, parts[start : start + cores()]):
-            covariance += product
+    (covariance,) = total(products, parts, threads, large=True)
     covariance /= m
     check_squares(X, float(np.trace(covariance)))
     return mean, covariance
 
 
 def check_squares(X: NDArray[Any], square: float) -> None:
-    """Refuse data whose squares, ``square`` a sample on average, overflow or vanish in the type that is computed in."""
+    """Raise a ValueError if squares, on average ``square`` a sample, overflow or vanish in the type of the products."""
     kind = compute_type(X.dtype)
     if not np.isfinite(square):
         raise ValueError(f"X has values whose squares are beyond {kind.__name__}; divide it first.")
@@ -87,9 +56,9 @@ def check_squares(X: NDArray[Any], square: float) -> None:
 
 
 def principal_directions(covariance: NDArray[np.float64], n: int) -> NDArray[np.float64]:
-    """The ``n`` eigenvectors (D, n) with the largest eigenvalues, largest first.
+    """Return the ``n`` eigenvectors (D, n) with the largest eigenvalues, largest first.
 
-    An eigenvector's sign is arbitrary: its largest entry is made positive, so that the answer is reproducible.
+    The sign of an eigenvector is arbitrary: its largest entry is made positive, so that the result is reproducible.
     """
     from scipy.linalg import eigh
 

@@ -1,39 +1,40 @@
-"""The network that turns vectors into real-valued codes, and its gradient, as two maps over blocks of rows.
+"""A network that turns vectors into real-valued codes: layers and activations, forward and backward.
 
-Layers of sigmoid units, the last one linear, so that H = h(X) and the codes are sgn(H). An objective may depend on the
-codes through H in any way that can be told from a few small sums, :class:`Sums`. Its value and gradient then take
+:class:`Network` says what the layers are; its parameters are one vector theta. An objective that depends on the outputs
+H only through a few small sums, :class:`Sums`, is evaluated by :class:`Evaluation` in
 
-1. a map: each block's H and its sums (:func:`measure`),
+1. a map over blocks: the outputs of a block and its sums (:func:`measure`),
 2. a reduction of the sums, the objective's own, to its value and to ∂J/∂H in the form of a :class:`Slope`,
-3. a map: each block's ∂J/∂H, pushed back through the layers (:func:`push_back`).
+3. a map over blocks: ∂J/∂H of a block, sent back through the layers (:func:`slope_gradient`).
 
-Both maps are functions of the parameters and one block; nothing as large as the number of samples squared is made.
+Both maps take and return plain arrays; nothing as large as the number of samples squared is made.
 
 =======  ============  =====================================================================
 symbol   shape         meaning
 =======  ============  =====================================================================
-X        (m, D)        vectors, as the network takes them (centred and scaled)
+X        (m, D)        vectors, as the network takes them (centered and scaled)
 W, c     (s, t), (t,)  weights and biases of a layer from s to t units
-S        (m, s)        outputs of a hidden layer, the sigmoid of its input Z
-H        (m, L)        outputs
+V        (D, L)        weights of the linear skip, if there is one
+S        (m, s)        outputs of a hidden layer: its activation of input W + 1 c
+H        (m, L)        outputs: those of the last layer, plus X V
 B        (m, L)        codes, ±1, or None: the objective reads X itself
 y        (m,)          classes 0 … c − 1, or None: one class
-Delta    (m, s)        ∂J/∂Z of a layer
+Delta    (m, s)        ∂J/∂(input W + 1 c) of a layer
 =======  ============  =====================================================================
-
-The signs in 1/(1 + exp(−Z)) go into the weights once for each set of parameters (:func:`fold`), not into the rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.hashers._rows import Rows
+from hashlearn.hashers._blocks import Rows
+from hashlearn.hashers.steps import ACTIVATIONS
 
 R = TypeVar("R")
 Array = NDArray[Any]
@@ -41,14 +42,117 @@ Floats = NDArray[np.float64]
 
 
 class Layer(NamedTuple):
-    """Weights (s, t) and biases (t,)."""
+    """Weights (s, t) and biases (t,); of a linear skip, weights and no biases (0,)."""
 
     W: Array
     c: Array
 
 
+@dataclass(frozen=True)
+class Network:
+    """Layers of units, the first as wide as a vector and the last as wide as a code.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Numbers of units, D to L.
+    activation : {"sigmoid", "tanh", "relu"}
+        Of the hidden layers.
+    output : same, or None
+        Of the last layer; None: it is linear.
+    skip : bool
+        Whether a linear function of X is added to the outputs of the last layer, which must be linear then.
+    """
+
+    sizes: Sequence[int]
+    activation: Literal["sigmoid", "tanh", "relu"] = "sigmoid"
+    output: Literal["sigmoid", "tanh", "relu"] | None = None
+    skip: bool = False
+
+    def __post_init__(self) -> None:
+        if self.skip and self.output is not None:
+            raise ValueError(f"a network with a skip must have a linear output; got {self.output!r}.")
+
+    def layers(self, theta: Array) -> list[Layer]:
+        """Return the layers whose parameters are ``theta`` (views, not copies); a skip is the last of them."""
+        layers, start = [], 0
+        shapes = [(s, t, t) for s, t in pairwise(self.sizes)]
+        if self.skip:
+            shapes.append((self.sizes[0], self.sizes[-1], 0))
+        for s, t, biases in shapes:
+            end = start + s * t
+            layers.append(Layer(theta[start:end].reshape(s, t), theta[end : end + biases]))
+            start = end + biases
+        return layers
+
+    def cast(self, theta: Floats, dtype: type[np.floating[Any]]) -> list[Layer]:
+        """Return the layers in the type that rows are computed in."""
+        with np.errstate(over="ignore", invalid="ignore"):  # of weights that have run away
+            return self.layers(theta.astype(dtype))
+
+    def forward(self, layers: Sequence[Layer], X: Array, out: Sequence[Array] | None = None) -> list[Array]:
+        """Return the outputs of each layer for a block of rows, the last of them H; ``out``: arrays to use for them."""
+        depth = len(self.sizes) - 1
+        outputs = [np.empty((len(X), t), dtype=X.dtype) for t in self.sizes[1:]] if out is None else list(out)
+        S = X
+        for i, (layer, output) in enumerate(zip(layers[:depth], outputs, strict=True), 1):
+            np.matmul(S, layer.W, out=output)
+            output += layer.c
+            function = self.activation if i < depth else self.output
+            if function is not None:
+                ACTIVATIONS[function](output)
+            S = output
+        if self.skip:
+            S += X @ layers[-1].W
+        return outputs
+
+    def outputs(self, layers: Sequence[Layer], X: Array) -> Array:
+        """Return H of a block of rows."""
+        return self.forward(layers, X)[-1]
+
+    def backward(self, layers: Sequence[Layer], X: Array, outputs: Sequence[Array], Delta: Array) -> Floats:
+        """Return a block's part of the gradient, as theta is, from ``Delta`` = ∂J/∂H. Uses up Delta and the outputs.
+
+        Δ ← Δ ⊙ (derivative of the activation), then Δ Wᵀ for the layer before.
+        """
+        depth = len(self.sizes) - 1
+        gradient = np.empty(sum(W.size + c.size for W, c in layers))
+        slopes = self.layers(gradient)
+        if self.skip:
+            slopes[-1].W[...] = X.T @ Delta
+        ones = np.ones(len(X), dtype=X.dtype)
+        inputs = (X, *outputs[:-1])
+        for i in reversed(range(depth)):
+            function = self.activation if i < depth - 1 else self.output
+            if function is not None:
+                _times_derivative(Delta, function, outputs[i])
+            slopes[i].c[...] = ones @ Delta
+            slopes[i].W[...] = inputs[i].T @ Delta
+            if i:
+                Delta = Delta @ layers[i].W.T
+        return gradient
+
+
+def flatten(layers: Sequence[Layer]) -> Floats:
+    """Return all parameters as one vector, float64: W₁, c₁, W₂, c₂, …"""
+    return np.concatenate([np.ravel(part) for layer in layers for part in layer]).astype(np.float64)
+
+
+def _times_derivative(Delta: Array, function: str, S: Array) -> None:
+    """Multiply Delta by the derivative of an activation, told by its outputs S, which are used up."""
+    if function == "sigmoid":  # S (1 − S)
+        Delta *= S
+    elif function == "tanh":  # 1 − S²
+        S *= S
+    else:  # relu
+        Delta *= S > 0
+        return
+    np.subtract(1, S, out=S)
+    Delta *= S
+
+
 class Sums(NamedTuple):
-    """What an objective is told of the outputs; adds up over blocks."""
+    """What an objective needs to know of the outputs; adds up over blocks."""
 
     gram: Floats  #: HᵀH (L, L)
     class_sums: Floats  #: YᵀH (c, L), the sum of H over each class
@@ -73,53 +177,8 @@ class Block(NamedTuple):
     y: Array | None
 
 
-def flatten(layers: Sequence[Layer]) -> Floats:
-    """All parameters as one vector, float64: W₁, c₁, W₂, c₂, …"""
-    return np.concatenate([np.ravel(part) for layer in layers for part in layer]).astype(np.float64)
-
-
-def layers_of(theta: Floats, sizes: Sequence[int]) -> list[Layer]:
-    """The layers whose parameters are ``theta``: views, not copies."""
-    layers, start = [], 0
-    for s, t in pairwise(sizes):
-        layers.append(Layer(theta[start : start + s * t].reshape(s, t), theta[start + s * t : start + (s + 1) * t]))
-        start += (s + 1) * t
-    return layers
-
-
-class Folded(NamedTuple):
-    """A layer as the rows use it, in their type: exp(X W + c) is exp(−Z) if it is hidden, X W + c is Z if not."""
-
-    W: Array
-    c: Array
-    hidden: bool
-
-
-def fold(layers: Sequence[Layer], dtype: type[np.floating[Any]], *, all_hidden: bool = False) -> list[Folded]:
-    """The layers for :func:`forward`; all but the last are hidden, or all."""
-    folded = [Folded(-W.astype(dtype), -c.astype(dtype), hidden=True) for W, c in layers]
-    if layers and not all_hidden:
-        W, c = layers[-1]
-        folded[-1] = Folded(W.astype(dtype), c.astype(dtype), hidden=False)
-    return folded
-
-
-def forward(layers: Sequence[Folded], X: Array, out: Sequence[Array]) -> Array:
-    """Fill ``out`` with the outputs of each layer for a block of rows; gives the last, H."""
-    with np.errstate(over="ignore"):  # exp(−Z) = ∞ is a sigmoid of 0
-        for (W, c, hidden), S in zip(layers, out, strict=True):
-            np.matmul(X, W, out=S)
-            S += c
-            if hidden:
-                np.exp(S, out=S)
-                S += 1
-                np.reciprocal(S, out=S)
-            X = S
-    return X
-
-
 def measure(H: Array, block: Block, n_classes: int) -> Sums:
-    """The sums of a block whose outputs are ``H``; in float64 where their differences count: classes, no codes."""
+    """Return the sums of a block; in float64 where differences of them count: classes, no codes."""
     cross = (H.T @ block.X).astype(np.float64) if block.B is None else 0.0
     if block.y is not None or block.B is None:
         H = H.astype(np.float64)
@@ -140,14 +199,11 @@ def _one_hot(y: Array, n_classes: int, dtype: Any) -> Any:
     return csr_array((np.ones(len(y), dtype=dtype), y, np.arange(len(y) + 1)), shape=(len(y), n_classes))
 
 
-def push_back(
-    layers: Sequence[Folded], block: Block, outputs: Sequence[Array], slope: Slope, gradient: Sequence[Layer]
-) -> None:
-    """Add a block's part of ∂J/∂W and ∂J/∂c to ``gradient`` (float64); uses up the outputs of the layers.
-
-    Δ of the last layer is ∂J/∂H; before it, Δ ← (Δ Wᵀ) ⊙ S ⊙ (1 − S).
-    """
-    *hidden, H = outputs
+def slope_gradient(
+    network: Network, layers: Sequence[Layer], block: Block, outputs: Sequence[Array], slope: Slope
+) -> Floats:
+    """Return a block's part of the gradient from the slope of the objective; uses up the outputs."""
+    H = outputs[-1]
     dtype = H.dtype
     Delta = H @ slope.A.astype(dtype)
     Delta += slope.T.astype(dtype)[0 if block.y is None else block.y]
@@ -157,39 +213,21 @@ def push_back(
         pull = block.B.astype(dtype)
         pull *= dtype.type(slope.b)
         Delta += pull
-    ones = np.ones(len(H), dtype=dtype)
-    for layer, slopes, S in zip(reversed(layers), reversed(gradient), (*reversed(hidden), block.X), strict=True):
-        slopes.c[...] += ones @ Delta
-        slopes.W[...] += S.T @ Delta
-        if S is block.X:
-            return
-        Delta = Delta @ layer.W.T
-        Delta *= S
-        np.subtract(1, S, out=S)
-        if layer.hidden:  # whose folded weights are −W
-            np.negative(S, out=S)
-        Delta *= S
+    return network.backward(layers, block.X, outputs, Delta)
 
 
-class Network:
-    """The two maps over all rows: an objective's value and gradient.
+class Evaluation:
+    """Values and gradients of objectives of :class:`Sums`, over all rows.
 
-    Outputs of the layers are kept between the maps if the rows are in memory; if they are read from a file again and
-    again, the outputs are computed again too.
+    Outputs of the layers are kept between the two maps if the rows are in memory. If rows are read from a file each
+    time, the outputs are computed again too.
     """
 
-    def __init__(self, rows: Rows, sizes: Sequence[int]) -> None:
-        self.rows = rows
-        self.sizes = tuple(sizes)
-        self._keep = not rows.streamed
-        kept = len(rows) if self._keep else 0
-        self._kept = [np.empty((kept, s), dtype=rows.dtype) for s in self.sizes[1:]]
-
-    def _outputs(self, block: slice) -> list[Array]:
-        """Where the outputs of the layers go."""
-        if self._keep:
-            return [S[block] for S in self._kept]
-        return empty_outputs(self.sizes[1:], block.stop - block.start, self.rows.dtype)
+    def __init__(self, network: Network, rows: Rows) -> None:
+        self.network, self.rows = network, rows
+        # Outputs of each block, by its first row; an evaluation overwrites those of the one before, since new memory
+        # costs time.
+        self._outputs: dict[int, list[Array]] = {}
 
     def __call__(
         self,
@@ -199,35 +237,24 @@ class Network:
         y: Array | None = None,
         c: int = 1,
     ) -> tuple[R, Floats]:
-        """The value that ``reduce`` makes of the sums, and the gradient (as theta) that follows from its slope."""
-        layers = fold(layers_of(theta, self.sizes), self.rows.dtype)
+        """Return the value that ``reduce`` makes of the sums, and the gradient (as theta) by its slope."""
+        network, rows = self.network, self.rows
+        layers = network.cast(theta, rows.dtype)
 
-        def block_of(rows: slice, X: Array) -> Block:
-            return Block(X, None if B is None else B[rows], None if y is None else y[rows])
+        def block(part: slice, X: Array) -> Block:
+            return Block(X, None if B is None else B[part], None if y is None else y[part])
 
-        def first(rows: slice, X: Array) -> Sums:
-            return measure(forward(layers, X, self._outputs(rows)), block_of(rows, X), c)
+        def first(part: slice, X: Array) -> tuple[Any, ...]:
+            outputs = network.forward(layers, X, self._outputs.get(part.start))
+            kept = [] if rows.streamed else [(part.start, outputs)]
+            return kept, *measure(outputs[-1], block(part, X), c)
 
-        def second(shard: list[slice]) -> Floats:
-            gradient = np.zeros(len(theta))
-            for rows in shard:
-                X, outputs = self.rows[rows], self._outputs(rows)
-                if not self._keep:
-                    forward(layers, X, outputs)
-                push_back(layers, block_of(rows, X), outputs, slope, layers_of(gradient, self.sizes))
-            return gradient
+        def second(part: slice, X: Array) -> tuple[Floats]:
+            outputs = self._outputs[part.start] if self._outputs else network.forward(layers, X)
+            return (slope_gradient(network, layers, block(part, X), outputs, slope),)
 
-        value, slope = reduce(Sums(*self.rows.total(first)))
-        gradient, *others = self.rows.map(second)
-        for other in others:
-            gradient += other
+        kept, *sums = rows.total(first)
+        self._outputs = dict(kept)
+        value, slope = reduce(Sums(*sums))
+        (gradient,) = rows.total(second)
         return value, gradient
-
-
-def empty_outputs(sizes: Sequence[int], n_rows: int, dtype: type[np.floating[Any]]) -> list[Array]:
-    return [np.empty((n_rows, s), dtype=dtype) for s in sizes]
-
-
-def outputs_of(layers: Sequence[Folded], X: Array) -> Array:
-    """The last layer's outputs for a block of rows, in new arrays."""
-    return forward(layers, X, empty_outputs([len(layer.c) for layer in layers], len(X), X.dtype.type))

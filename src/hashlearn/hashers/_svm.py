@@ -1,11 +1,11 @@
 """Linear support vector machines with squared hinge loss, many at once.
 
-For each of L labellings y of the same samples (a column of Y),
+For each of L labelings y of the same samples (a column of Y),
 
     min_w  f(w) = ½ ‖w‖² + C Σ_i max(0, 1 − y_i z_i)²,   z = X w,   y ∈ {−1, 1},
 
-where X has a column of ones, so that the last entry of w is the offset, regularised like the rest: LIBLINEAR's
-problem of L2-regularised L2-loss with a bias of 1, and its method, Newton's with conjugate gradients (C.-J. Lin,
+where X has a column of ones, so that the last entry of w is the offset, regularized like the rest: LIBLINEAR's
+problem of L2-regularized L2-loss with a bias of 1, and its method, Newton's with conjugate gradients (C.-J. Lin,
 R. C. Weng, S. S. Keerthi, "Trust region Newton method for large-scale logistic regression", JMLR 2008), with a line
 search in place of the trust region.
 
@@ -20,7 +20,7 @@ A        (m, L)        whether a sample counts, y z < 1
 =======  ============  ==========================================================
 
 ∇f = W − 2C Xᵀ(A ∘ (Y − Z)), ∇²f · V = V + 2C Xᵀ(A ∘ (X V)): a pass over X takes a step of conjugate gradients for all
-labellings at once, 4mDL. With a_k the share of samples that count, ∇²f is nearly I + 2C a_k XᵀX: with the eigenvectors
+labelings at once, 4mDL. With a_k the share of samples that count, ∇²f is nearly I + 2C a_k XᵀX: with the eigenvectors
 of XᵀX, which are computed once, its inverse is the preconditioner.
 """
 
@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.hashers._rows import Rows
+from hashlearn.hashers._blocks import Rows
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -70,7 +70,7 @@ class LinearSVMs:
         # ∇f(0) = −2C XᵀY
         first = np.linalg.norm(2 * self.C * self._pull(lambda block: Y[block].astype(self.rows.dtype)), axis=0)
         enough = _TOLERANCE * np.maximum(np.minimum(positive, m - positive), 1) / m * first
-        going = np.arange(L)  # labellings that are not done
+        going = np.arange(L)  # labelings that are not done
         Z, V = scores(self.rows, W), W
         for _ in range(max_steps):
             slack = self._slack(Y, Z)
@@ -92,7 +92,7 @@ class LinearSVMs:
 
     def _slack(self, Y: NDArray[np.int8], Z: Array) -> Array:
         """A ∘ (Y − Z); it is 0 just where a sample does not count."""
-        return _by_blocks(self.rows, lambda block: np.where(Y[block] * Z[block] < 1, Y[block] - Z[block], 0))
+        return self.rows.map(lambda block, _: np.where(Y[block] * Z[block] < 1, Y[block] - Z[block], 0))
 
     def _pull(self, of: Callable[[slice], Array]) -> Floats:
         """Xᵀ R (D + 1, L), where ``of(block)`` is a block of R."""
@@ -120,7 +120,7 @@ class LinearSVMs:
             # One pass: X P and Xᵀ(A ∘ X P) of a block while it is near.
             XP, pulled = self._push_and_pull(P, A)
             HP = P + 2 * self.C * pulled
-            # A labelling that is done has P = 0.
+            # A labeling that is done has P = 0.
             alpha = rho / np.maximum(np.einsum("ij,ij->j", P, HP), np.finfo(np.float64).tiny)
             V += alpha * P
             XP *= alpha.astype(XP.dtype)
@@ -150,7 +150,7 @@ class LinearSVMs:
     def _line_search(
         self, W: Floats, V: Floats, Z: Array, XV: Array, Y: NDArray[np.int8], slope: Floats
     ) -> NDArray[np.float64]:
-        """For each labelling the largest of 1, ½, ¼, … at which W + step V has lowered f enough."""
+        """For each labeling the largest of 1, ½, ¼, … at which W + step V has lowered f enough."""
 
         def values(step: Floats) -> Floats:
             def losses(block: slice, _: Array) -> tuple[Floats]:
@@ -174,17 +174,4 @@ class LinearSVMs:
 def scores(rows: Rows, W: Floats) -> Array:
     """X W (m, L), in the type of the rows; the last row of W is the offsets."""
     weights, offsets = W[:-1].astype(rows.dtype), W[-1].astype(rows.dtype)
-    return _by_blocks(rows, lambda block: rows[block] @ weights + offsets)
-
-
-def _by_blocks(rows: Rows, of: Callable[[slice], Array]) -> Array:
-    """What ``of`` makes of each block, together."""
-    first = of(rows.shards[0][0])
-    out = np.empty((len(rows), first.shape[1]), dtype=first.dtype)
-
-    def work(shard: list[slice]) -> None:
-        for block in shard:
-            out[block] = of(block)
-
-    rows.map(work)
-    return out
+    return rows.map(lambda _, X: X @ weights + offsets)

@@ -37,23 +37,22 @@ each sweep over the groups of bits (up to 16 bits, some 8,000m for the bounds, a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Hashable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from hashlearn.codes import signs_of
-from hashlearn.errors import shown
+from hashlearn.codes import signs
 from hashlearn.hashers import itq
+from hashlearn.hashers._blocks import Rows, row_blocks
 from hashlearn.hashers._decoder import DecoderSums, decoder_sums
 from hashlearn.hashers._discrete import GROUP, descend, descend_groups, energies, solve
 from hashlearn.hashers._linear import LinearHasher, mean_and_covariance, principal_directions
-from hashlearn.hashers._rows import Rows
-from hashlearn.hashers._steps import Affine, Center, Step
+from hashlearn.hashers._parameters import Rule, choice, count, number
 from hashlearn.hashers._svm import LinearSVMs, scores
-from hashlearn.hashers.base import check_choice, check_count, check_flag, check_weight, row_blocks
+from hashlearn.hashers.steps import Affine, Center, Step
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
 
@@ -74,36 +73,55 @@ _SWEEPS = 100
 class BA(LinearHasher):
     """Binary Autoencoder: bit k of x is the sign of a linear function, trained so that codes give the vectors back.
 
-    n_bits
+    Parameters
+    ----------
+    n_bits : int, default=32
         Length of the code; at most the number of features (the codes start from principal components).
-    init
-        Where the codes start: ``"pca"``, the signs of the leading principal components, the paper's; ``"itq"``, ITQ's
-        codes.
-    mu, mu_factor
+    init : {"pca", "itq"}, default="pca"
+        Where the codes start: the signs of the leading principal components, as in the paper, or ITQ's codes.
+    mu, mu_factor : float, default=5e-3 and 1.2
         First penalty, and what it is multiplied by after each iteration. They are meant for data whose widest feature
         has a range of 1, to which X is scaled; see docs/methods/ba.md.
-    max_iter
-        Most iterations; training ends before that when nothing changes any more.
-    C
+    max_iter : int, default=60
+        Most iterations; training ends earlier when nothing changes any more.
+    C : float, default=100.0
         Weight of the errors of the support vector machines; the authors' 100.
-    solver
-        Of the support vector machines: ``"newton"``, all bits at once; ``"liblinear"``, one by one by scikit-learn's
-        LIBLINEAR, as the authors did, with a float64 copy of X. The same minimum.
-    z_step
+    solver : {"newton", "liblinear"}, default="newton"
+        Of the support vector machines: ``"newton"`` trains all bits at once; ``"liblinear"`` one by one with
+        scikit-learn's LIBLINEAR, as the authors did, with a float64 copy of X. The same minimum.
+    z_step : {"auto", "groups"}, default="auto"
         ``"auto"``: exact up to 16 bits, in groups of 8 beyond. ``"groups"``: in groups of 8 at any length (up to 8
         bits the same).
-    random_state
-        Seed of ITQ's first rotation, for ``init="itq"``; nothing else is drawn.
-    show_progress
-        A progress bar on a terminal: None, as the environment says; True or False, always or never.
+    random_state : int, Generator or None, default=None
+        Seed of ITQ's first rotation, for ``init="itq"`` only: nothing else is drawn.
+    show_progress : bool, default=None
+        Whether to show a progress bar; None: on a terminal.
 
-    Learned: ``mean_``, ``components_`` (A), ``intercept_`` (a); ``decoder_``, ``decoder_offset_`` (W and c of X as it
-    was scaled), ``range_``; ``history_`` (for each iteration: μ, E / m and its two terms after the Z step, the share of
-    bits that the Z step changed); ``n_iter_``; ``converged_`` (a warning, if not).
+    Attributes
+    ----------
+    mean_ : ndarray of shape (n_features,)
+    components_, intercept_ : ndarray of shape (n_features, n_bits) and (n_bits,)
+        A and a.
+    decoder_, decoder_offset_, range_ : ndarray
+        W and c for the scaled X, and what X was divided by.
+    history_ : list of dict
+        For each iteration: μ, E / m and its two terms after the Z step, the share of bits that the Z step changed.
+    n_iter_ : int
+    converged_ : bool
+        Whether nothing changed any more; if not, there is a warning.
     """
 
     name = "ba"
-    _a_direction_a_bit = "whose codes start from a principal direction each"
+    _max_bits_reason = "whose codes start from a principal direction each"
+    _parameters: ClassVar[Mapping[str, Rule]] = {
+        "init": choice("pca", "itq"),
+        "mu": number(_LEAST, _MOST),
+        "mu_factor": number(1),
+        "max_iter": count(),
+        "C": number(_LEAST, _MOST),
+        "solver": choice("newton", "liblinear"),
+        "z_step": choice("auto", "groups"),
+    }
 
     intercept_: Floats
 
@@ -132,20 +150,8 @@ class BA(LinearHasher):
         self.random_state = random_state
         self.show_progress = show_progress
 
-    def _check_parameters(self, n_features: int) -> None:
-        super()._check_parameters(n_features)
-        check_choice("init", self.init, ("pca", "itq"))
-        for name in ("mu", "C"):
-            check_weight(name, getattr(self, name), zero=False)
-            if not _LEAST <= getattr(self, name) <= _MOST:
-                raise ValueError(f"{name} must be between {_LEAST:g} and {_MOST:g}; got {shown(getattr(self, name))}.")
-        check_weight("mu_factor", self.mu_factor)
-        if self.mu_factor < 1:
-            raise ValueError(f"mu_factor must be at least 1; got {shown(self.mu_factor)}.")
-        check_count("max_iter", self.max_iter)
-        check_choice("solver", self.solver, ("newton", "liblinear"))
-        check_choice("z_step", self.z_step, ("auto", "groups"))
-        check_flag("show_progress", self.show_progress, None)
+    def _unused(self) -> dict[str, str]:
+        return {} if self.init == "itq" else {"random_state": "for init='pca', which draws nothing"}
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         with (
@@ -157,13 +163,7 @@ class BA(LinearHasher):
             # Beside the rows: codes, and what the support vector machines hold of each.
             rows = Rows(X, self.mean_, float(self.range_), threads, beside=6 * self.n_bits_)
             P = self._directions(X, covariance, threads).astype(rows.dtype)
-            B = np.empty((len(X), self.n_bits_), dtype=np.int8)
-
-            def start(shard: list[slice]) -> None:
-                for block in shard:
-                    B[block] = signs_of(rows[block] @ P)
-
-            rows.map(start)
+            B = rows.map(lambda _, X: signs(X @ P))
             svms = (_Liblinear if self.solver == "liblinear" else LinearSVMs)(rows, float(self.C))
             training = _Training(rows, B, svms, exact=self.z_step == "auto" and self.n_bits_ <= _EXACT_BITS)
             self.history_: list[dict[str, float]] = []
@@ -186,10 +186,10 @@ class BA(LinearHasher):
         self.decoder_, self.decoder_offset_ = training.decoder
         if not self.converged_:
             warnings.warn(
-                f"BA has not settled after {self.n_iter_} iterations: {training.errors / B.size:.2%} of the bits of "
+                f"BA has not converged after {self.n_iter_} iterations: {training.errors / B.size:.2%} of the bits of "
                 "the auxiliary codes are not what the hash functions give. Increase max_iter or mu_factor.",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
 
     def _directions(self, X: Array, covariance: Floats, threads: ThreadMap) -> Floats:
@@ -199,12 +199,7 @@ class BA(LinearHasher):
         rng = np.random.default_rng(self.random_state)
         return itq.learn(X, self.mean_, covariance, self.n_bits_, rng, threads)[0]
 
-    def _project(self, X: Array) -> Array:
-        H = super()._project(X)
-        H += self.intercept_.astype(H.dtype)
-        return H
-
-    def _steps(self) -> list[Step]:
+    def encoder_steps(self) -> list[Step]:
         return [Center(self.mean_), Affine(self.components_, self.intercept_)]
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
@@ -239,7 +234,7 @@ class _Training:
     def hash_step(self) -> None:
         """The h step; a bit whose new hash function errs no less often than its old one keeps that."""
         A = self.svms.fit(self.B, _NEWTON_STEPS)
-        hX = signs_of(scores(self.rows, A))
+        hX = signs(scores(self.rows, A))
         wrong = np.count_nonzero(hX != self.B, axis=0)
         taken = wrong < self._wrong
         self.A[:, taken] = A[:, taken]
@@ -269,7 +264,7 @@ class _Training:
             Q -= shift
             Q += dtype(mu / 4) * self.hX[block]
             before = self.B[block]
-            B, other = before.copy(), signs_of(Q @ relaxed)
+            B, other = before.copy(), signs(Q @ relaxed)
             better = energies(Q, G, other) < energies(Q, G, B)
             B[better] = other[better]
             if self.exact:
@@ -278,11 +273,10 @@ class _Training:
             else:
                 descend_groups(Q, G, B, _SWEEPS)
             flips = int(np.count_nonzero(before != B))
-            self.B[block] = B
-            return (flips, *decoder_sums(X, B.astype(dtype)))
+            return [B], flips, *decoder_sums(X, B.astype(dtype))
 
-        flips, *sums = self.rows.total(step)
-        self.sums = DecoderSums(*sums)
+        codes, flips, *sums = self.rows.total(step)
+        self.B, self.sums = np.concatenate(codes), DecoderSums(*sums)
         self._count()
         return int(flips)
 
@@ -321,7 +315,7 @@ class _Liblinear:
 
 def _widest_range(X: Array, threads: ThreadMap) -> float:
     """The largest of the features' ranges; 1 if all samples are equal."""
-    blocks = list(row_blocks(X))
+    blocks = row_blocks(X)
     ends = threads(lambda rows: (X[rows].min(axis=0), X[rows].max(axis=0)), blocks)
     least, most = ends[0]
     for low, high in ends[1:]:

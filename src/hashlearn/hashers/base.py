@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from numbers import Integral, Real
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -13,33 +14,30 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from hashlearn.codes import MAX_BITS, bits_of, n_bytes, pack
+from hashlearn.codes import MAX_BITS, n_bytes, pack, sign_bits
 from hashlearn.errors import shown
-from hashlearn.hashers._steps import Step
+from hashlearn.hashers._blocks import row_blocks
+from hashlearn.hashers._parameters import FLAG, SEED, Rule, count, optional
+from hashlearn.hashers.steps import Float, Step, compile_steps, compute_type, width
 from hashlearn.labels import label_list
 from hashlearn.threads import thread_map
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Hasher", "compute_type", "row_blocks"]
-
-# Elements of X that a block of rows holds: its float32 copy (4 MiB) stays in a shared cache.
-_BLOCK_ELEMENTS = 1 << 20
-# A step more, or a few times as many, are numbers of 64 bits too.
-_MAX_COUNT = 1 << 53
+__all__ = ["Hasher"]
 
 
 class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
-    """Base of all methods: learns from vectors (``fit``), turns vectors into codes (``encode``).
+    """Base class of all methods: learns from vectors (``fit``) and turns vectors into codes (``encode``).
 
-    A method gives ``name``, its keyword parameters (``n_bits`` among them) in ``__init__``, and
+    A method defines ``name``, its keyword parameters in ``__init__`` (``n_bits`` is one of them), and
 
-    - ``_fit(X, y)``: learn from the checked ``X``; what is learned goes into attributes that end in ``_``;
-    - ``_project(X)``: real values (rows, n_bits) of a block of rows, whose signs are the bits;
-    - ``_state(n_features, n_bits)``: the learned arrays by name with their shapes, for saving and checking;
-    - ``_check_parameters(n_features)``, if it has rules beyond n_bits ≥ 1 (it calls this class's too);
-    - ``_steps()``, if ``_project`` can be told in plain steps, so that it can be exported.
+    - ``_parameters``: the rule for each parameter (:mod:`._parameters`);
+    - ``_fit(X, y)``: learn from the checked ``X``; learned attributes end in ``_``;
+    - ``encoder_steps()``: the encoder, as a list of plain steps;
+    - ``_state(n_features, n_bits)``: names and shapes of the learned arrays, for saving and checking;
+    - ``_check_parameters(n_features)`` and ``_unused()``, if it has rules that involve several parameters.
     """
 
     #: The method's name on the command line and in model files; its key in ``METHODS``.
@@ -48,8 +46,14 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     supervised: ClassVar[bool] = False
     #: The distance that its codes are ranked by unless another is asked for (``Protocol.distance``).
     distance: ClassVar[Literal["hamming", "spherical"]] = "hamming"
+    #: The rules of the parameters; those of a subclass are added to these.
+    _parameters: ClassVar[Mapping[str, Rule]] = {
+        "n_bits": count(most=MAX_BITS),
+        "random_state": SEED,
+        "show_progress": optional(FLAG),
+    }
     #: Why a code can't have more bits than a vector has features, as a clause; empty if it can.
-    _a_direction_a_bit: ClassVar[str] = ""
+    _max_bits_reason: ClassVar[str] = ""
     #: Parameters of a training run that a model file does not keep; None in a loaded model.
     _not_saved: ClassVar[tuple[str, ...]] = ()
 
@@ -60,55 +64,111 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         """Learn from the checked ``X`` (n_samples, n_features)."""
 
     @abstractmethod
-    def _project(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Real values (rows, n_bits) of a block of rows."""
+    def encoder_steps(self) -> list[Step]:
+        """Return the fitted encoder as plain steps; the last one gives the values whose signs are the bits."""
 
-    def _projector(self, dtype: np.dtype[Any]) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """``_project`` for many blocks of this type; a method may make ready once what they share."""
-        return self._project
+    def _compile(self, steps: Sequence[Step], dtype: Float) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        """Return the function that evaluates the encoder's steps for a block of rows, computed in ``dtype``.
 
-    def _steps(self) -> list[Step] | None:
-        """``_project`` in plain steps, for encoders in other formats; None if it is not made of them."""
-        return None
+        A method overrides this only if it knows a faster way.
+        """
+        return compile_steps(steps, dtype)
 
     @abstractmethod
     def _state(self, n_features: int, n_bits: int) -> Mapping[str, tuple[int | str, ...]]:
-        """The learned arrays that a model file holds: their names and shapes.
+        """Return the names and shapes of the learned arrays that a model file holds.
 
-        A size that depends on the training data has a name instead of a number: one size wherever the name stands.
+        A size that depends on the training data is a name instead of a number; the same name is the same size.
         """
 
     def _check_state(self) -> None:
-        """Refuse learned arrays, read from a file, that break a rule beyond their shapes, with a ValueError."""
+        """Raise a ValueError if learned arrays, read from a file, break a rule beyond their shapes."""
 
     def _check_parameters(self, n_features: int) -> None:
-        """Refuse parameters that break a rule of the method, with the rule and the value."""
-        check_count("n_bits", self.n_bits, most=MAX_BITS)
-        if self._a_direction_a_bit and self.n_bits > n_features:
+        """Raise a ValueError, with the rule and the value, if a parameter breaks a rule of the method."""
+        rules: dict[str, Rule] = {}
+        for base in reversed(type(self).__mro__):
+            rules.update(vars(base).get("_parameters", {}))
+        for name in self._get_param_names():
+            rules[name].check(name, getattr(self, name))
+        if self._max_bits_reason and self.n_bits > n_features:
             raise ValueError(
-                f"n_bits must be between 1 and the number of features for {self.name.upper()}, "
-                f"{self._a_direction_a_bit} (n_features={n_features}); got {self.n_bits}."
+                f"n_bits must be at most the number of features, n_features={n_features}, for {self.name.upper()}, "
+                f"{self._max_bits_reason}; got {self.n_bits}."
             )
-        check_seed("random_state", getattr(self, "random_state", None))
+
+    def _unused(self) -> Mapping[str, str]:
+        """Return the parameters that have no effect beside the others as they are set, each with the reason."""
+        return {}
+
+    def _check_effects(self) -> None:
+        """Raise a ValueError if a parameter was set that has no effect."""
+        for name, reason in self._unused().items():
+            default = signature(type(self)).parameters[name].default
+            value = getattr(self, name)
+            plain = value is None or isinstance(value, (int, float, str, np.generic))
+            if not plain or value != default:
+                raise ValueError(f"{name} has no effect {reason}; leave it out, or at {default!r}; got {shown(value)}.")
+
+    @property
+    def is_random(self) -> bool:
+        """Whether ``fit`` draws at random, so that ``random_state`` has an effect."""
+        return self.draws() and "random_state" not in self._unused()
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
-        """Learn from ``X`` (n_samples, n_features); an unsupervised method takes no notice of ``y``."""
+        """Learn from vectors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training vectors; not changed.
+        y : array-like of shape (n_samples,), default=None
+            Labels of any hashable kind. Unsupervised methods ignore them.
+
+        Returns
+        -------
+        self : Hasher
+            The fitted model. If fit fails, the model stays as it was.
+        """
         before = dict(self.__dict__)
         try:
-            data: NDArray[Any] = validate_data(self, X, dtype="numeric", ensure_min_samples=2)
+            data = self._validated(X, ensure_min_samples=2)
             self._check_parameters(data.shape[1])
+            self._check_effects()
             self.n_bits_ = int(self.n_bits)
             self.info_: dict[str, str] = {}
-            self._fit(data, self._checked_labels(y, len(data)))
+            labels = self._checked_labels(y, len(data))
+            self._warn_degenerate(data)
+            self._fit(data, labels)
         except BaseException:
-            # A fit that fails leaves the model as it was.
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
         return self
 
+    def _validated(self, X: ArrayLike, **options: Any) -> NDArray[Any]:
+        """Return X as scikit-learn checks it, with an error that says what to do about values that are not finite."""
+        try:
+            return validate_data(self, _from_torch(X), dtype="numeric", **options)  # type: ignore[no-any-return]
+        except ValueError as error:
+            # scikit-learn goes on to recommend estimators that accept NaN, none of which makes codes.
+            first, _, others = str(error).partition("\n")
+            if "accept missing values" not in others:
+                raise
+            raise ValueError(f"{first} {type(self).__name__} needs finite values: drop or fill these rows.") from None
+
+    def _warn_degenerate(self, X: NDArray[Any]) -> None:
+        """Warn of data from which no useful code can be learned."""
+        if len(X) < self.n_bits_:
+            message = f"X has {len(X)} samples, too few to learn the {self.n_bits_} bits of a code from."
+        elif all((X[rows] == X[0]).all() for rows in row_blocks(X)):  # ends with the first block that differs
+            message = f"all {len(X)} samples are equal: all of them get the same code."
+        else:
+            return
+        warnings.warn(message, UserWarning, stacklevel=3)
+
     def _checked_labels(self, y: Any, n_samples: int) -> list[Hashable] | None:
-        """A label of any hashable kind for each sample, for a method that learns from them; None for the others."""
+        """Return the labels, one for each sample, for a supervised method; None for the others."""
         if not self.supervised:
             return None
         if y is None:
@@ -121,32 +181,63 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def _checked(self, X: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
-        return validate_data(self, X, dtype="numeric", reset=False)  # type: ignore[no-any-return]
+        return self._validated(X, reset=False, ensure_min_samples=0)
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
-        """The real values (n_samples, n_bits) whose signs are the bits; sgn(0) = +1."""
+        """Return the real values whose signs are the bits; sgn(0) = +1.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Vectors; there may be none.
+
+        Returns
+        -------
+        values : ndarray of shape (n_samples, n_bits), float32 or float64
+        """
         X = self._checked(X)
-        return self._of_blocks(X, np.empty((len(X), self.n_bits_), dtype=compute_type(X.dtype)), lambda H: H)
+        return self._by_blocks(X, np.empty((len(X), self.n_bits_), dtype=compute_type(X.dtype)), lambda H: H)
 
     def transform(self, X: ArrayLike) -> NDArray[np.uint8]:
-        """The codes as 0/1 bits (n_samples, n_bits), uint8."""
+        """Return the codes as bits, 0 or 1.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Vectors; there may be none.
+
+        Returns
+        -------
+        bits : ndarray of shape (n_samples, n_bits), uint8
+        """
         X = self._checked(X)
-        return self._of_blocks(X, np.empty((len(X), self.n_bits_), dtype=np.uint8), bits_of)
+        return self._by_blocks(X, np.empty((len(X), self.n_bits_), dtype=np.uint8), sign_bits)
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
-        """The codes as packed bytes (n_samples, ceil(n_bits / 8)): see :mod:`hashlearn.codes`."""
+        """Return the codes as packed bytes (see :mod:`hashlearn.codes`).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Vectors; there may be none.
+
+        Returns
+        -------
+        codes : ndarray of shape (n_samples, ceil(n_bits / 8)), uint8
+        """
         return self._encode(self._checked(X))
 
     def _encode(self, X: NDArray[Any]) -> NDArray[np.uint8]:
         """``encode`` of vectors that need no check."""
         out = np.empty((len(X), n_bytes(self.n_bits_)), dtype=np.uint8)
-        return self._of_blocks(X, out, lambda H: pack(bits_of(H).view(np.bool_)))
+        return self._by_blocks(X, out, lambda H: pack(sign_bits(H).view(np.bool_)))
 
-    def _of_blocks(
+    def _by_blocks(
         self, X: NDArray[Any], out: NDArray[Any], finish: Callable[[NDArray[Any]], NDArray[Any]]
     ) -> NDArray[Any]:
-        """Fill ``out`` with what ``finish`` makes of the real values of each block of rows, on all cores."""
-        project, blocks = self._projector(X.dtype), list(row_blocks(X, self._width))
+        """Fill ``out`` with ``finish`` of the real values of each block of rows, on all cores."""
+        steps = self.encoder_steps()
+        project, blocks = self._compile(steps, compute_type(X.dtype)), row_blocks(X, width(steps))
 
         def work(rows: slice) -> None:
             out[rows] = finish(project(X[rows]))
@@ -159,7 +250,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         return out
 
     def summary(self) -> dict[str, Any]:
-        """What there is to say of the training by name; nothing unless a method has something, or after ``load``."""
+        """Return a few facts about the training by name; empty if there are none, or for a loaded model."""
         return {}
 
     def save(self, path: str | os.PathLike[str], *, info: Mapping[str, str] | None = None) -> None:
@@ -183,13 +274,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
         return read_model(path, cls)
 
-    @property
-    def _width(self) -> int:
-        """The most values that are made of one vector on the way to its code."""
-        return self.n_bits_
-
     def _check_unchanged(self) -> None:
-        """Refuse to save a model whose parameters are no longer those that its learned arrays have the shape of."""
+        """Raise a ValueError if a parameter that decides the shape of learned arrays was changed after ``fit``."""
         if self.n_bits != self.n_bits_:
             raise ValueError(f"n_bits was changed to {self.n_bits} after fit learned {self.n_bits_} bits: fit again.")
 
@@ -199,7 +285,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     @classmethod
     def draws(cls) -> bool:
-        """Whether the method draws anything at random: only then has it a ``random_state``."""
+        """Whether the method has a ``random_state``; whether it has an effect is :attr:`is_random`."""
         return "random_state" in cls._get_param_names()
 
     def __sklearn_tags__(self) -> Any:
@@ -209,56 +295,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         return tags
 
 
-def check_count(name: str, value: object, *, least: int = 1, most: int = _MAX_COUNT) -> None:
-    """Refuse what is not a whole number of at least ``least``, or is beyond ``most``."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}; got {shown(value)}.")
-    if int(value) > most:
-        raise ValueError(f"{name} must be at most {most}; got {shown(value)}.")
-
-
-def check_flag(name: str, value: object, *others: object) -> None:
-    """Refuse what is neither True nor False, nor one of ``others``."""
-    if not isinstance(value, (bool, np.bool_)) and not any(value is other for other in others):
-        raise ValueError(f"{name} must be {' or '.join(map(str, (*others, True, False)))}; got {shown(value)}.")
-
-
-def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
-    """Refuse what is not one of ``choices``."""
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}; got {shown(value)}.")
-
-
-def check_weight(name: str, value: object, *, zero: bool = True) -> None:
-    """Refuse what is not a finite real number of at least 0 (``zero=False``: above 0)."""
-    flag = isinstance(value, bool)
-    try:
-        number = float(value) if isinstance(value, Real) and not flag else -1.0
-    except OverflowError:  # a whole number beyond float64
-        number = np.inf
-    if not np.isfinite(number) or number < 0 or (number == 0 and not zero):
-        raise ValueError(f"{name} must be a number {'of at least' if zero else 'above'} 0; got {shown(value)}.")
-
-
-def check_seed(name: str, value: Any) -> None:
-    """Refuse what no random generator can be made of."""
-    # Lists within lists would be followed to the end of the stack.
-    flat = not isinstance(value, (list, tuple)) or all(isinstance(number, Integral) for number in value)
-    try:
-        if flat:
-            np.random.default_rng(value)
-            return
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise ValueError(f"{name} must be None, a whole number of at least 0 or a Generator; got {shown(value)}.")
-
-
-def compute_type(dtype: np.dtype[Any]) -> type[np.float32] | type[np.float64]:
-    """float32 for what it holds without loss (or is float32 already), float64 for the rest."""
-    return np.float32 if np.can_cast(dtype, np.float32) else np.float64
-
-
-def row_blocks(X: NDArray[Any], width: int = 1) -> Iterator[slice]:
-    """Slices that cut ``X`` into blocks of rows of a size that suits the cache, as do ``width`` values of each row."""
-    rows = max(1, _BLOCK_ELEMENTS // max(X.shape[1], width))
-    return (slice(start, min(start + rows, len(X))) for start in range(0, len(X), rows))
+def _from_torch(X: Any) -> Any:
+    """Return a PyTorch tensor as one that NumPy can read: without gradients, on the CPU, bfloat16 as float32."""
+    if not (type(X).__module__.partition(".")[0] == "torch" and hasattr(X, "detach")):
+        return X
+    X = X.detach().cpu()
+    return X.float() if str(X.dtype) == "torch.bfloat16" else X

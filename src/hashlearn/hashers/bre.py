@@ -31,20 +31,20 @@ the number of classes. The kernel values cost 2mDP once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from hashlearn.codes import signs_of
+from hashlearn.codes import signs
+from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._classes import draw_samples
-from hashlearn.hashers._kernel import KERNELS, Kernel, KernelHasher, unit_rows
-from hashlearn.hashers._linear import centred
+from hashlearn.hashers._kernel import KERNELS, KernelHasher, kernel_steps
 from hashlearn.hashers._pairs import Pairs
-from hashlearn.hashers._rows import Rows
-from hashlearn.hashers.base import check_choice, check_count, check_flag, check_weight
+from hashlearn.hashers._parameters import Rule, choice, count, number, optional
+from hashlearn.hashers.steps import center, compile_steps, unit_rows
 from hashlearn.progress import progress_bar
 from hashlearn.threads import thread_map
 
@@ -61,42 +61,58 @@ _FIRST = 1e-3
 class BRE(KernelHasher):
     """Binary Reconstructive Embedding, supervised: bit k of x is sgn(Σ_q W_kq κ(x, a_kq)), a_kq samples.
 
-    n_bits
-        Length of the code; any number of at least 1.
-    anchors_per_bit
-        Samples s, drawn at random for each bit, whose kernel values with x make the bit; the authors' 50. All samples,
-        if there are fewer.
-    kernel
-        ``"linear"``, the authors': κ = xᵀa of vectors whose mean is taken off, anchors of unit length; ``"rbf"``:
-        exp(−‖x − a‖² / (2σ²)), σ² the mean squared distance, less its mean over the samples.
-    samples_per_class
-        Samples of each class that are trained on, drawn at random. A class that has fewer is used whole. At least 2, so
-        that there are pairs. None: all samples.
-    max_iter
-        Most sweeps over all weights; if training has not ended by then, a ConvergenceWarning says so.
-    tol
-        Training ends with the first sweep that lowers the objective by no more than this share of it.
-    random_state
-        Seed of samples, anchors, first weights and order: an int, a ``numpy.random.Generator``, or None.
-    show_progress
-        A progress bar on a terminal: None, as the environment says; True or False, always or never.
-
     Labels are of any hashable kind, one for each sample (a tuple or a frozenset is one label).
 
-    Learned: ``offset_`` (the mean), ``anchors_``, ``bandwidth_`` (2σ²; 0 for the linear kernel), ``weights_``,
-    ``intercept_``; ``classes_``, ``class_counts_`` (how many samples of each were trained on), ``samples_`` (which rows
-    of X); ``objective_``, the mean of (d_M − d_R)² over all pairs of samples, at the start and after each sweep;
-    ``n_iter_``, ``converged_``.
-
-    With the linear kernel only Σ_q W_kq a_kq counts: ``anchors_`` holds these (n_bits, n_features), ``weights_`` is the
-    identity. With ``"rbf"`` ``anchors_`` holds all that some bit uses, and ``weights_`` is 0 where a bit does not.
-
     Memory: a copy of the samples that are trained on, and a number for each of them and each anchor, 4 bytes (8 for
-    data that float32 does not hold): 128 MB for 20,000 samples, 32 bits and 50 anchors a bit.
+    data that float32 does not hold): 128 MB for 20,000 samples, 32 bits and 50 anchors per bit.
+
+    Parameters
+    ----------
+    n_bits : int, default=32
+        Length of the code.
+    anchors_per_bit : int, default=50
+        Samples s, drawn at random for each bit, whose kernel values with x make the bit; the authors' 50. All samples,
+        if there are fewer.
+    kernel : {"linear", "rbf"}, default="linear"
+        ``"linear"``, the authors': κ = xᵀa of centered vectors, anchors of unit length; ``"rbf"``:
+        exp(−‖x − a‖² / (2σ²)), σ² the mean squared distance, less its mean over the samples.
+    samples_per_class : int or None, default=2000
+        Samples of each class to train on, drawn at random. A class that has fewer is used whole. At least 2, so that
+        there are pairs. None: all samples.
+    max_iter : int, default=30
+        Most sweeps over all weights; if training has not ended by then, there is a ConvergenceWarning.
+    tol : float, default=1e-4
+        Training ends with the first sweep that lowers the objective by no more than this share of it.
+    random_state : int, Generator or None, default=None
+        Seed of samples, anchors, first weights and order.
+    show_progress : bool, default=None
+        Whether to show a progress bar; None: on a terminal.
+
+    Attributes
+    ----------
+    offset_ : ndarray of shape (n_features,)
+        The mean of X.
+    anchors_, weights_, intercept_, bandwidth_ : ndarray
+        With the linear kernel only Σ_q W_kq a_kq counts: ``anchors_`` holds these (n_bits, n_features), ``weights_`` is
+        the identity and ``bandwidth_`` 0. With ``"rbf"`` ``anchors_`` holds all that some bit uses, ``weights_`` is 0
+        where a bit does not, and ``bandwidth_`` is 2σ².
+    classes_, class_counts_, samples_ : ndarray
+        The classes, how many samples of each were trained on, and which rows of X.
+    objective_ : ndarray of shape (n_iter_ + 1,)
+        The mean of (d_M − d_R)² over all pairs of samples, at the start and after each sweep.
+    n_iter_ : int
+    converged_ : bool
     """
 
     name = "bre"
     supervised = True
+    _parameters: ClassVar[Mapping[str, Rule]] = {
+        "anchors_per_bit": count(),
+        "kernel": choice(*KERNELS),
+        "samples_per_class": optional(count(least=2)),
+        "max_iter": count(),
+        "tol": number(),
+    }
 
     def __init__(
         self,
@@ -119,16 +135,6 @@ class BRE(KernelHasher):
         self.random_state = random_state
         self.show_progress = show_progress
 
-    def _check_parameters(self, n_features: int) -> None:
-        super()._check_parameters(n_features)
-        check_count("anchors_per_bit", self.anchors_per_bit)
-        check_choice("kernel", self.kernel, KERNELS)
-        if self.samples_per_class is not None:
-            check_count("samples_per_class", self.samples_per_class, least=2)
-        check_count("max_iter", self.max_iter)
-        check_weight("tol", self.tol)
-        check_flag("show_progress", self.show_progress, None)
-
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)
         numbers = draw_samples(self, y, rng)
@@ -140,7 +146,7 @@ class BRE(KernelHasher):
         ):
             mean, square = self._mean_and_square(X, threads)
             rows = Rows(X, self.offset_, 1.0, threads)
-            self.anchors_ = centred(X[anchors], self.offset_).astype(np.float64)
+            self.anchors_ = center(X[anchors], self.offset_).astype(np.float64)
             if self.kernel == "linear":
                 self.anchors_, self.bandwidth_ = unit_rows(self.anchors_), np.array(0.0)
             else:
@@ -161,7 +167,7 @@ class BRE(KernelHasher):
         self.objective_, self.n_iter_ = np.array(objective), len(objective) - 1
         if not self.converged_:
             warnings.warn(
-                f"BRE has not settled: sweep {self.n_iter_}, the last (max_iter), still lowered the objective by "
+                f"BRE has not converged: sweep {self.n_iter_}, the last (max_iter), still lowered the objective by "
                 f"{1 - objective[-1] / objective[-2]:.2g} of it; tol is {self.tol}.",
                 ConvergenceWarning,
                 stacklevel=3,
@@ -170,14 +176,14 @@ class BRE(KernelHasher):
     def _kernel_values(self, rows: Rows) -> tuple[Array, Floats]:
         """Φ (P, m) and what was taken off its rows (P,)."""
         m, P = len(rows), len(self.anchors_)
-        kernel = Kernel(self.anchors_, None, rows.dtype, unit=True) if self._is_linear else self._kernel(rows.dtype)
+        steps = kernel_steps(self.anchors_, None, unit=True) if self._is_linear else self._kernel_steps()
+        kernel = compile_steps(steps, rows.dtype)
         Phi = np.empty((P, m), dtype=rows.dtype)
 
-        def fill(shard: list[slice]) -> None:
-            for block in shard:
-                Phi[:, block] = kernel(rows[block]).T
+        def fill(block: slice, X: Array) -> None:
+            Phi[:, block] = kernel(X).T
 
-        rows.map(fill)
+        rows.each(fill)
         if self._is_linear:
             return Phi, np.zeros(P)
         means = Phi.mean(axis=1, dtype=np.float64)
@@ -216,7 +222,7 @@ def best_weight(
     t = np.full(len(v), np.inf)
     np.divide(v, kappa, out=t, where=moves)
     np.subtract(w, t, out=t, where=moves)
-    s = signs_of(kappa) * moves
+    s = signs(kappa) * moves
     order, n = np.argsort(t), int(np.count_nonzero(moves))
     start = np.where(moves, -s, h)
     values = pairs.along(start, order, s)[: n + 1]
@@ -235,7 +241,7 @@ def best_weight(
         best = end + (abs(end - w) + np.abs(t).mean() or 1.0) * (-1 if j == 0 else 1)
     start[order[:j]] = s[order[:j]]
     v = v + (best - w) * kappa
-    if not np.array_equal(signs_of(v), start):  # rounding: t is not as good as it seems
+    if not np.array_equal(signs(v), start):  # rounding: t is not as good as it seems
         return None
     return float(best), v, start, int(values[j])
 
@@ -249,7 +255,7 @@ class Descent:
         self._sizes = np.array([np.abs(kappa).mean(dtype=np.float64) for kappa in Phi])
         self.B: Codes = np.empty((Phi.shape[1], len(which)), dtype=np.int8, order="F")
         for k in range(len(which)):
-            self.B[:, k] = signs_of(self.values(k))
+            self.B[:, k] = signs(self.values(k))
         self._pairs = Pairs(self.B, y)
 
     def values(self, k: int) -> Floats:
@@ -285,7 +291,7 @@ class Descent:
                 self.W[k, q], v, h, now = found
         largest = np.abs(self.W[k]).max()
         self.W[k] = np.ldexp(self.W[k], -np.frexp(largest)[1])  # only signs count; a power of 2 changes no digit
-        again = signs_of(self.values(k))  # without the rounding that adds up above
+        again = signs(self.values(k))  # without the rounding that adds up above
         if not np.array_equal(again, h) and pairs.value(again) < first:
             self.W[k], again = before, self.B[:, k]
         self.B[:, k] = again

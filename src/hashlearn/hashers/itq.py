@@ -21,15 +21,17 @@ Each iteration sets B = sgn(V R), the best codes for R, and R = U₂ U₁ᵀ wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.codes import signs_of
-from hashlearn.hashers._linear import LinearHasher, centred, mean_and_covariance, principal_directions
-from hashlearn.hashers.base import check_count, check_flag, compute_type, row_blocks
+from hashlearn.codes import signs
+from hashlearn.hashers._blocks import row_blocks
+from hashlearn.hashers._linear import LinearHasher, mean_and_covariance, principal_directions
+from hashlearn.hashers._parameters import Rule, count
+from hashlearn.hashers.steps import center, compute_type
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
 
@@ -37,20 +39,30 @@ from hashlearn.threads import ThreadMap, thread_map
 class ITQ(LinearHasher):
     """Iterative Quantization: bit k of x is the sign of (x − mean)ᵀ (P R)_k.
 
-    n_bits
+    Parameters
+    ----------
+    n_bits : int, default=32
         Length of the code; at most the number of features (PCA has no more directions).
-    max_iter
+    max_iter : int, default=50
         Iterations of the rotation; the authors' 50.
-    random_state
-        Seed of the first rotation: an int, a ``numpy.random.Generator``, or None for a fresh draw.
-    show_progress
-        A progress bar on a terminal: None, as the environment says; True or False, always or never.
+    random_state : int, Generator or None, default=None
+        Seed of the first rotation.
+    show_progress : bool, default=None
+        Whether to show a progress bar; None: on a terminal.
 
-    Learned: ``mean_``, ``components_`` (P R), ``quantization_loss_`` (‖B − V R‖² / m at each iteration), ``n_iter_``.
+    Attributes
+    ----------
+    mean_ : ndarray of shape (n_features,)
+    components_ : ndarray of shape (n_features, n_bits)
+        P R.
+    quantization_loss_ : ndarray of shape (n_iter_,)
+        ‖B − V R‖² / m at each iteration.
+    n_iter_ : int
     """
 
     name = "itq"
-    _a_direction_a_bit = "which takes a principal direction for each bit"
+    _max_bits_reason = "which takes a principal direction for each bit"
+    _parameters: ClassVar[Mapping[str, Rule]] = {"max_iter": count()}
 
     def __init__(
         self,
@@ -64,11 +76,6 @@ class ITQ(LinearHasher):
         self.max_iter = max_iter
         self.random_state = random_state
         self.show_progress = show_progress
-
-    def _check_parameters(self, n_features: int) -> None:
-        super()._check_parameters(n_features)
-        check_count("max_iter", self.max_iter)
-        check_flag("show_progress", self.show_progress, None)
 
     def _fit(self, X: NDArray[Any], y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)
@@ -112,12 +119,8 @@ def quantize(
 
     If they are fewer than bits, R (r, L) is the part of a rotation that matters: the other rows would meet zeros.
     """
-    V = np.empty((len(X), P.shape[1]), dtype=compute_type(X.dtype))
-
-    def project(rows: slice) -> None:
-        V[rows] = centred(X[rows], mean) @ P.astype(V.dtype)
-
-    threads(project, row_blocks(X))
+    directions = P.astype(compute_type(X.dtype))
+    V = np.concatenate(threads(lambda rows: center(X[rows], mean) @ directions, row_blocks(X)))
     R = _random_rotation(L, rng)[: P.shape[1]]
     losses = []
     for _ in range(max_iter):
@@ -130,7 +133,7 @@ def quantize(
 def _random_rotation(L: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """An orthogonal matrix, uniform over all of them: Q of a Gaussian matrix, signs fixed by R's diagonal."""
     Q, T = np.linalg.qr(rng.standard_normal((L, L)))
-    return Q * signs_of(np.diag(T))
+    return Q * signs(np.diag(T))
 
 
 def _rotate(V: NDArray[Any], R: NDArray[np.float64], threads: ThreadMap) -> tuple[NDArray[np.float64], float]:
@@ -138,7 +141,7 @@ def _rotate(V: NDArray[Any], R: NDArray[np.float64], threads: ThreadMap) -> tupl
 
     def part(rows: slice) -> tuple[NDArray[Any], float]:
         Z = V[rows] @ R.astype(V.dtype)
-        B = signs_of(Z).astype(V.dtype)
+        B = signs(Z).astype(V.dtype)
         BV = B.T @ V[rows]
         B -= Z
         return BV, float(np.einsum("ij,ij->", B, B, dtype=np.float64))

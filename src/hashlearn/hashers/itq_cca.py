@@ -19,7 +19,7 @@ P        (D, r)    directions w, each times its correlation
 R        (r, L)    ITQ's rotation
 =======  ========  =============================================================================
 
-Since X is centred, the matrix on the left is M Mᵀ, the scatter of the classes' means, of a rank below c. With
+Since X is centered, the matrix on the left is M Mᵀ, the scatter of the classes' means, of a rank below c. With
 C + ε I = T Tᵀ (Cholesky) and T⁻¹M = U diag(ρ) Vᵀ, the directions are T⁻ᵀ U: one triangular solve and a thin SVD.
 
 There are at most c − 1 of them. For longer codes the authors' program goes on with directions of the correlation 0,
@@ -31,18 +31,20 @@ Cost: 2mD² for C, D³/3 for T, D²c for the directions, then 4mrL an iteration.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Hashable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hashlearn.hashers._blocks import in_parts, row_blocks, total
 from hashlearn.hashers._classes import draw_samples
-from hashlearn.hashers._linear import LinearHasher, centred, mean_and_covariance, parts_of
-from hashlearn.hashers.base import check_count, check_flag, check_weight
+from hashlearn.hashers._linear import LinearHasher, mean_and_covariance
+from hashlearn.hashers._parameters import Rule, count, number, optional
 from hashlearn.hashers.itq import quantize
+from hashlearn.hashers.steps import center
 from hashlearn.progress import progress_bar
-from hashlearn.threads import ThreadMap, cores, thread_map
+from hashlearn.threads import ThreadMap, thread_map
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -54,30 +56,46 @@ _NONE = 1e-6
 class ITQCCA(LinearHasher):
     """ITQ-CCA: bit k of x is the sign of (x − mean)ᵀ (P R)_k, P directions that agree with the labels.
 
-    n_bits
-        Length of the code, of any length; see the module's docstring for more bits than there are classes.
-    regularization
-        ε over the mean variance of a feature, above 0: keeps features that never vary, or that others make up, from
-        having correlations by chance.
-    samples_per_class
-        None: all samples are trained on, as in the paper. Or so many of each class, drawn at random; a class that has
-        fewer is used whole.
-    max_iter
+    Labels are of any hashable kind, one for each sample (a tuple or a frozenset is one label).
+
+    Parameters
+    ----------
+    n_bits : int, default=32
+        Length of the code; see the module's docstring for more bits than there are classes.
+    regularization : float, default=1e-4
+        ε over the mean variance of a feature, above 0: keeps features that never vary, or that are combinations of
+        others, from having correlations by chance.
+    samples_per_class : int or None, default=None
+        Samples of each class to train on, drawn at random; a class that has fewer is used whole. None: all samples, as
+        in the paper.
+    max_iter : int, default=50
         Iterations of the rotation; the authors' 50.
-    random_state
-        Seed of the first rotation: an int, a ``numpy.random.Generator``, or None for a fresh draw.
-    show_progress
-        A progress bar on a terminal: None, as the environment says; True or False, always or never.
+    random_state : int, Generator or None, default=None
+        Seed of the samples that are drawn and of the first rotation.
+    show_progress : bool, default=None
+        Whether to show a progress bar; None: on a terminal.
 
-    Labels are of any hashable kind, one for each sample.
-
-    Learned: ``mean_``, ``components_`` (P R), ``correlations_`` (ρ, of the directions that are used); ``classes_``,
-    ``class_counts_`` (how many samples of each were trained on), ``samples_`` (which rows of X);
-    ``quantization_loss_`` (‖B − X P R‖² / m at each iteration), ``n_iter_``.
+    Attributes
+    ----------
+    mean_ : ndarray of shape (n_features,)
+    components_ : ndarray of shape (n_features, n_bits)
+        P R.
+    correlations_ : ndarray of shape (r,)
+        ρ of the directions that are used.
+    classes_, class_counts_, samples_ : ndarray
+        The classes, how many samples of each were trained on, and which rows of X.
+    quantization_loss_ : ndarray of shape (n_iter_,)
+        ‖B − V R‖² / m at each iteration.
+    n_iter_ : int
     """
 
     name = "itq-cca"
     supervised = True
+    _parameters: ClassVar[Mapping[str, Rule]] = {
+        "regularization": number(above=0),
+        "samples_per_class": optional(count()),
+        "max_iter": count(),
+    }
 
     def __init__(
         self,
@@ -95,14 +113,6 @@ class ITQCCA(LinearHasher):
         self.max_iter = max_iter
         self.random_state = random_state
         self.show_progress = show_progress
-
-    def _check_parameters(self, n_features: int) -> None:
-        super()._check_parameters(n_features)
-        check_weight("regularization", self.regularization, zero=False)
-        if self.samples_per_class is not None:
-            check_count("samples_per_class", self.samples_per_class)
-        check_count("max_iter", self.max_iter)
-        check_flag("show_progress", self.show_progress, None)
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)
@@ -157,17 +167,11 @@ def _scatter(X: Array, mean: Floats, numbers: Array, c: int, threads: ThreadMap)
 
     from scipy.sparse import csr_array
 
-    def sums(part: list[slice]) -> Floats:
-        total = np.zeros((c, X.shape[1]))
-        for rows in part:
-            V = centred(X[rows], mean)
-            Y = csr_array((np.ones(len(V), V.dtype), (numbers[rows], np.arange(len(V)))), shape=(c, len(V)))
-            total += Y @ V
-        return total
+    def class_sums(rows: slice) -> tuple[Floats]:
+        V = center(X[rows], mean)
+        Y = csr_array((np.ones(len(V), V.dtype), (numbers[rows], np.arange(len(V)))), shape=(c, len(V)))
+        return ((Y @ V).astype(np.float64),)
 
-    total, parts = np.zeros((c, X.shape[1])), parts_of(X)
-    for start in range(0, len(parts), cores()):  # each is as large as the result
-        for part in threads(sums, parts[start : start + cores()]):
-            total += part
+    (sums,) = total(class_sums, in_parts(row_blocks(X)), threads, large=True)
     counts = np.bincount(numbers, minlength=c)
-    return np.asarray((total / np.sqrt(counts * len(X))[:, None]).T)
+    return np.asarray((sums / np.sqrt(counts * len(X))[:, None]).T)

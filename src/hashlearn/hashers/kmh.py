@@ -29,22 +29,22 @@ knows the samples by n and μ alone. Cost: 2mD² for R, 2mD² for Y, 2mDk an ite
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.hashers._linear import centred, mean_and_covariance, principal_directions
-from hashlearn.hashers._steps import Affine, Center, Margins, Step
-from hashlearn.hashers.base import Hasher, check_count, check_flag, check_weight, compute_type, row_blocks
+from hashlearn.hashers._blocks import in_parts, row_blocks
+from hashlearn.hashers._linear import mean_and_covariance, principal_directions
+from hashlearn.hashers._parameters import Rule, count, number
+from hashlearn.hashers.base import Hasher
+from hashlearn.hashers.steps import Affine, Center, Float, Margins, Step, center, compute_type, index_bits, margins
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
 
 Array = NDArray[np.float64]
 
-# Sums over samples that are taken apart and added in order, so that the number of threads changes no digit.
-_PARTS = 16
 # Eigenvalues below this share of the largest count as 0, and as this share where a product of them must not be 0.
 _LEAST_EIGENVALUE = 1e-10
 # A codeword is moved until a step is below this share of the cube's side, or this often.
@@ -58,24 +58,39 @@ _SETTLED = 1e-3
 class KMH(Hasher):
     """K-means Hashing: b bits of x are the index of the nearest of 2^b codewords, in each of n_bits / b subspaces.
 
-    n_bits
+    Parameters
+    ----------
+    n_bits : int, default=32
         Length of the code: a multiple of ``bits_per_subspace``, and at most the number of features.
-    bits_per_subspace
+    bits_per_subspace : int, default=4
         b, from 1 to 8; the paper uses 4 and 8.
-    affinity_weight
-        λ, what the distances of codewords count for; the paper's 10. 0 is plain k-means, whose indices mean nothing.
-    max_iter
-        Iterations at most; the authors' 50.
-    show_progress
-        A progress bar on a terminal: None, as the environment says; True or False, always or never.
+    affinity_weight : float, default=10.0
+        λ, the weight of the distances between codewords; the paper's 10. 0 is plain k-means, whose indices mean
+        nothing.
+    max_iter : int, default=50
+        Most iterations; the authors' 50.
+    show_progress : bool, default=None
+        Whether to show a progress bar; None: on a terminal.
 
-    Learned: ``mean_``, ``codewords_`` (n_bits / b, 2^b, n_features; about the mean), ``scale_`` (the data's standard
-    deviation, all features together); after ``fit`` also ``quantization_error_`` and ``affinity_error_`` (E_quan and
-    E_aff, summed over the subspaces, at the beginning and after each iteration), ``n_iter_``.
+    Attributes
+    ----------
+    mean_ : ndarray of shape (n_features,)
+    codewords_ : ndarray of shape (n_bits / b, 2^b, n_features)
+        Relative to the mean.
+    scale_ : ndarray of shape ()
+        The standard deviation of the data, all features together.
+    quantization_error_, affinity_error_ : ndarray of shape (n_iter_ + 1,)
+        E_quan and E_aff, summed over the subspaces, at the start and after each iteration; only after ``fit``.
+    n_iter_ : int
     """
 
     name = "kmh"
-    _a_direction_a_bit = "which takes a principal direction for each bit"
+    _max_bits_reason = "which takes a principal direction for each bit"
+    _parameters: ClassVar[Mapping[str, Rule]] = {
+        "bits_per_subspace": count(most=8),  # 2^b codewords
+        "affinity_weight": number(),
+        "max_iter": count(),
+    }
 
     mean_: Array
     codewords_: Array
@@ -99,17 +114,11 @@ class KMH(Hasher):
     def _check_parameters(self, n_features: int) -> None:
         super()._check_parameters(n_features)
         b = self.bits_per_subspace
-        check_count("bits_per_subspace", b)
-        if b > 8:
-            raise ValueError(f"bits_per_subspace must be between 1 and 8 for KMH (2^b codewords); got {b}.")
         if self.n_bits % b:
             raise ValueError(
                 f"n_bits must be a multiple of bits_per_subspace for KMH ({b}, {2 * b}, {3 * b}, … for "
                 f"bits_per_subspace={b}); got {self.n_bits}."
             )
-        check_weight("affinity_weight", self.affinity_weight)
-        check_count("max_iter", self.max_iter)
-        check_flag("show_progress", self.show_progress, None)
 
     def _fit(self, X: NDArray[Any], y: list[Hashable] | None) -> None:
         b, D = int(self.bits_per_subspace), X.shape[1]
@@ -128,23 +137,24 @@ class KMH(Hasher):
             parts = _allocate(eigenvalues, M)
             data = _projected(X, self.mean_, [R[:, part] / self.scale_ for part in parts], threads)
             del covariance
-            found, errors = learn(data, b, self.affinity_weight, threads, self.max_iter, advance)
+            codewords, errors = learn(data, b, self.affinity_weight, threads, self.max_iter, advance)
         self.codewords_ = np.empty((M, k, D))
         for p, part in enumerate(parts):
-            self.codewords_[p] = found[p] @ R[:, part].T * self.scale_
+            self.codewords_[p] = codewords[p] @ R[:, part].T * self.scale_
         self.quantization_error_, self.affinity_error_ = (np.array(errors) * self.scale_**2).T
         self.n_iter_ = len(errors) - 1
 
-    def _projector(self, dtype: np.dtype[Any]) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def _compile(self, steps: Sequence[Step], dtype: Float) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        """The same with samples as columns, which makes the comparisons of distances faster."""
         M, k, _ = self.codewords_.shape
         b = k.bit_length() - 1
-        C, half = (part.astype(compute_type(dtype)) for part in self._half_distances())
+        C, half = (part.astype(dtype) for part in self._half_distances())
         half = half[:, None]
 
         def project(X: NDArray[Any]) -> NDArray[Any]:
-            distances = C @ centred(X, self.mean_).T  # (M k, rows)
+            distances: NDArray[Any] = C @ center(X, self.mean_).T  # (M k, rows)
             distances += half
-            return _margins(distances.reshape(M, k, len(X)), b)
+            return margins(distances.reshape(M, k, len(X)), b)
 
         return project
 
@@ -157,17 +167,9 @@ class KMH(Hasher):
         C = self.codewords_.reshape(-1, self.codewords_.shape[2]) / self.scale_
         return C / -self.scale_, 0.5 * np.einsum("ij,ij->i", C, C)
 
-    def _steps(self) -> list[Step]:
+    def encoder_steps(self) -> list[Step]:
         (M, k, _), (C, half) = self.codewords_.shape, self._half_distances()
         return [Center(self.mean_), Affine(C.T, half), Margins(M, k.bit_length() - 1)]
-
-    def _project(self, X: NDArray[Any]) -> NDArray[Any]:
-        return self._projector(X.dtype)(X)
-
-    @property
-    def _width(self) -> int:
-        M, k, _ = self.codewords_.shape
-        return int(M * k)
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
         b = int(self.bits_per_subspace)
@@ -208,7 +210,7 @@ def _projected(X: NDArray[Any], mean: Array, directions: list[Array], threads: T
     data = [np.empty((len(X), W.shape[1]), dtype=dtype) for W in R]
 
     def work(rows: slice) -> None:
-        V = centred(X[rows], mean)
+        V = center(X[rows], mean)
         for Y, W in zip(data, R, strict=True):
             np.matmul(V, W, out=Y[rows])
 
@@ -229,9 +231,9 @@ def learn(
     active, history = subspaces, []
     for iteration in range(max_iter + 1):
         work = [(subspace, part) for subspace in active for part in subspace.parts]
-        found = iter(threads(lambda item: item[0].assign(item[1]), work))
+        results = iter(threads(lambda item: item[0].assign(item[1]), work))
         for subspace in active:
-            subspace.gather([next(found) for _ in subspace.parts])
+            subspace.gather([next(results) for _ in subspace.parts])
         active = [subspace for subspace in active if not subspace.settled]
         history.append(np.sum([subspace.errors() for subspace in subspaces], axis=0))
         if iteration == max_iter or not active:
@@ -248,9 +250,8 @@ class _Subspace:
         self.Y, self.weight = Y, weight
         self.C, self.s = _cube(Y, b)
         self.H = self.s * np.sqrt(_hamming(b))
-        blocks = list(row_blocks(Y, 1 << b))
-        n = min(len(blocks), _PARTS)
-        self.parts = [blocks[len(blocks) * i // n : len(blocks) * (i + 1) // n] for i in range(n)]
+        blocks = row_blocks(Y, 1 << b)
+        self.parts = in_parts(blocks)
         self.cells = np.full(len(Y), -1, dtype=np.int16)
         self.square = sum(float(np.einsum("ij,ij->", Y[rows], Y[rows], dtype=np.float64)) for rows in blocks)
         self.settled = False
@@ -267,10 +268,10 @@ class _Subspace:
             sums += _sums(self.Y[rows], cells, k)
         return n, sums, changed
 
-    def gather(self, found: list[tuple[NDArray[np.intp], Array, bool]]) -> None:
-        self.n: NDArray[np.intp] = np.sum([n for n, _, _ in found], axis=0)
-        self.sums: Array = np.sum([sums for _, sums, _ in found], axis=0)
-        self.changed = any(changed for _, _, changed in found)
+    def gather(self, results: list[tuple[NDArray[np.intp], Array, bool]]) -> None:
+        self.n: NDArray[np.intp] = np.sum([n for n, _, _ in results], axis=0)
+        self.sums: Array = np.sum([sums for _, sums, _ in results], axis=0)
+        self.changed = any(changed for _, _, changed in results)
 
     def errors(self) -> tuple[float, float]:
         return _errors(self.C, self.n, self.sums, self.square, self.H)
@@ -286,11 +287,6 @@ def _hamming(b: int) -> Array:
     return np.asarray(np.bitwise_count(i[:, None] ^ i), dtype=np.float64)
 
 
-def _index_bits(b: int) -> NDArray[np.int64]:
-    """The bits (2^b, b) of the indices, the most significant first."""
-    return np.arange(1 << b)[:, None] >> np.arange(b)[::-1] & 1
-
-
 def _cube(Y: NDArray[Any], b: int) -> tuple[Array, float]:
     """Codewords at the corners of a cube along the first ``b`` coordinates, and its side.
 
@@ -299,7 +295,7 @@ def _cube(Y: NDArray[Any], b: int) -> tuple[Array, float]:
     """
     s = 2 * float(np.abs(Y[:, :b]).mean(dtype=np.float64))
     C = np.zeros((1 << b, Y.shape[1]))
-    C[:, :b] = s * (_index_bits(b) - 0.5)
+    C[:, :b] = s * (index_bits(b) - 0.5)
     return C, s
 
 
@@ -385,24 +381,3 @@ def _lower(c: Array, mu: Array, C: Array, w: Array, h: Array, tolerance: float) 
             break
         step = min(max(square / curvature, safe), 100 * safe) if curvature > 0 else 100 * safe
     return c
-
-
-def _margins(distances: NDArray[Any], b: int) -> NDArray[Any]:
-    """For each bit, the least distance to a codeword whose index has 0 there less the least to one that has 1.
-
-    ``distances`` (M, 2^b, rows), up to the same number for all codewords; the result is (rows, M b). Its signs are the
-    bits of the nearest codeword's index, the first of those equally near: a 0 that should be below it is made so.
-    """
-    M, _, rows = distances.shape
-    margins = np.empty((M, b, rows), dtype=distances.dtype)
-    left = distances
-    for bit in range(b):  # the most significant first
-        zero, one = np.split(left, 2, axis=1)
-        np.subtract(zero.min(axis=1), one.min(axis=1), out=margins[:, bit])
-        left = np.minimum(zero, one)  # of the bits that are left, whatever this one is
-    p, row = np.nonzero((margins == 0).any(axis=1))
-    if p.size:
-        bits = _index_bits(b)[distances[p, :, row].argmin(axis=1)]
-        tied = margins[p, :, row]
-        margins[p, :, row] = np.where((tied == 0) & (bits == 0), -np.finfo(tied.dtype).tiny, tied)
-    return margins.reshape(M * b, rows).T

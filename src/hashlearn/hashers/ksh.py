@@ -1,7 +1,7 @@
 """Kernel-based Supervised Hashing (KSH).
 
-W. Liu, J. Wang, R. Ji, Y.-G. Jiang and S.-F. Chang, "Supervised hashing with kernels", CVPR 2012. Codes shall agree
-in all bits within a class and differ in all between classes, by hash functions on a kernel:
+W. Liu, J. Wang, R. Ji, Y.-G. Jiang and S.-F. Chang, "Supervised hashing with kernels", CVPR 2012. Codes are to
+agree in all bits within a class and differ in all between classes, by hash functions on a kernel:
 
     min_{A} ‖BBᵀ − L S‖²,   B = sgn(K̄ A) ∈ {−1, 1}^{m×L}.
 
@@ -31,18 +31,19 @@ linear in a, an iteration of step 2 takes two products with K̄, for ∇g and fo
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Hashable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.codes import signs_of
+from hashlearn.codes import signs
+from hashlearn.hashers._blocks import row_blocks
 from hashlearn.hashers._classes import draw_samples
 from hashlearn.hashers._kernel import KernelHasher
-from hashlearn.hashers._linear import centred
+from hashlearn.hashers._parameters import Rule, count, number, optional
 from hashlearn.hashers._residual import Residual
-from hashlearn.hashers.base import check_count, check_flag, check_weight, compute_type, row_blocks
+from hashlearn.hashers.steps import center, compile_steps, compute_type
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
 
@@ -56,35 +57,53 @@ _HALVINGS = 50
 class KSH(KernelHasher):
     """KSH: bit k of x is the sign of Σ_q κ(x, anchor_q) A_qk + a_k, κ(x, z) = exp(−‖x − z‖² / (2σ²)).
 
-    n_bits
-        Length of the code; any number of at least 1.
-    n_anchors
-        Anchors, drawn at random from all samples (all of them, if there are fewer); the authors' 300. σ² is the mean of
-        ‖x − anchor‖² over all samples and anchors.
-    samples_per_class
-        Samples of each class that are trained on, drawn at random. A class that has fewer is used whole. At least 2, so
-        that there are pairs. None: all samples.
-    max_iter
-        Most iterations of the smoothing of a bit; the authors' 500.
-    tol
-        The smoothing of a bit ends when g changes by at most ``tol`` times the number of samples; the authors' 1e-2.
-    random_state
-        Seed of both draws: an int, a ``numpy.random.Generator``, or None for a fresh draw.
-    show_progress
-        A progress bar on a terminal: None, as the environment says; True or False, always or never.
-
     Labels are of any hashable kind, one for each sample (a tuple or a frozenset is one label).
 
-    Learned: ``offset_`` (the mean of X), ``anchors_``, ``bandwidth_`` (2σ²), ``weights_``, ``intercept_``;
-    ``classes_``, ``class_counts_`` (how many samples of each were trained on), ``samples_`` (which rows of X);
-    ``history_`` (a dict for each bit: ``objective``, ‖BBᵀ − L S‖² / (mL)² with the bits up to it; ``smoothed``, whether
-    the smoothed weights were kept; ``iterations`` of the smoothing; ``converged``); ``n_iter_``, the iterations of all
-    bits; ``converged_``, whether every bit met ``tol``: with the authors' settings most use up their iterations, and no
-    warning says so.
+    Parameters
+    ----------
+    n_bits : int, default=32
+        Length of the code.
+    n_anchors : int, default=300
+        Anchors, drawn at random from all samples (all of them, if there are fewer); the authors' 300. σ² is the mean of
+        ‖x − anchor‖² over all samples and anchors.
+    samples_per_class : int or None, default=2000
+        Samples of each class to train on, drawn at random. A class that has fewer is used whole. At least 2, so that
+        there are pairs. None: all samples.
+    max_iter : int, default=500
+        Most iterations of the smoothing of a bit; the authors' 500.
+    tol : float, default=1e-2
+        The smoothing of a bit ends when g changes by at most ``tol`` times the number of samples; the authors' value.
+    random_state : int, Generator or None, default=None
+        Seed of both draws.
+    show_progress : bool, default=None
+        Whether to show a progress bar; None: on a terminal.
+
+    Attributes
+    ----------
+    offset_ : ndarray of shape (n_features,)
+        The mean of X.
+    anchors_, bandwidth_ : ndarray
+        The anchors, and 2σ².
+    weights_, intercept_ : ndarray of shape (n_anchors, n_bits) and (n_bits,)
+    classes_, class_counts_, samples_ : ndarray
+        The classes, how many samples of each were trained on, and which rows of X.
+    history_ : list of dict
+        For each bit: ``objective``, ‖BBᵀ − L S‖² / (mL)² with the bits up to it; ``smoothed``, whether the smoothed
+        weights were kept; ``iterations`` of the smoothing; ``converged``.
+    n_iter_ : int
+        Iterations of all bits.
+    converged_ : bool
+        Whether every bit met ``tol``. With the authors' settings most use up their iterations, so no warning says so.
     """
 
     name = "ksh"
     supervised = True
+    _parameters: ClassVar[Mapping[str, Rule]] = {
+        "n_anchors": count(),
+        "samples_per_class": optional(count(least=2)),
+        "max_iter": count(),
+        "tol": number(),
+    }
 
     def __init__(
         self,
@@ -105,15 +124,6 @@ class KSH(KernelHasher):
         self.random_state = random_state
         self.show_progress = show_progress
 
-    def _check_parameters(self, n_features: int) -> None:
-        super()._check_parameters(n_features)
-        check_count("n_anchors", self.n_anchors)
-        if self.samples_per_class is not None:
-            check_count("samples_per_class", self.samples_per_class, least=2)
-        check_count("max_iter", self.max_iter)
-        check_weight("tol", self.tol)
-        check_flag("show_progress", self.show_progress, None)
-
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)
         numbers = draw_samples(self, y, rng)
@@ -124,7 +134,7 @@ class KSH(KernelHasher):
             progress_bar("KSH", L, unit="bits", show=self.show_progress) as advance,
         ):
             mean, square = self._mean_and_square(X, threads)
-            self.anchors_ = centred(X[anchors], self.offset_).astype(np.float64)
+            self.anchors_ = center(X[anchors], self.offset_).astype(np.float64)
             self._keep_bandwidth(mean, square)
             KT, kernel_mean = self._kernel_values(X, threads)
             residual = Residual(KT, _by_appearance(numbers), L, threads)
@@ -140,11 +150,12 @@ class KSH(KernelHasher):
 
     def _kernel_values(self, X: Array, threads: ThreadMap) -> tuple[Array, Floats]:
         """K̄ᵀ (p, m) of the samples to train on, and the mean (p,) of the kernel values of all samples."""
-        kernel, p = self._kernel(compute_type(X.dtype)), len(self.anchors_)
-        KT = np.empty((p, len(self.samples_)), dtype=kernel.dtype)
+        dtype, p = compute_type(X.dtype), len(self.anchors_)
+        kernel = compile_steps(self._kernel_steps(), dtype)
+        KT = np.empty((p, len(self.samples_)), dtype=dtype)
 
         def part(rows: slice) -> Floats:
-            values = kernel(np.ascontiguousarray(centred(X[rows], self.offset_)))
+            values = kernel(np.ascontiguousarray(center(X[rows], self.offset_)))
             first, last = np.searchsorted(self.samples_, (rows.start, rows.stop))
             KT[:, first:last] = values[self.samples_[first:last] - rows.start].T
             return np.asarray(values.sum(axis=0, dtype=np.float64))
@@ -156,13 +167,13 @@ class KSH(KernelHasher):
     def summary(self) -> dict[str, Any]:
         if not hasattr(self, "history_"):  # read from a file
             return {}
-        asked = {} if self.samples_per_class is None else {"samples_per_class": int(self.samples_per_class)}
+        limit = {} if self.samples_per_class is None else {"samples_per_class": int(self.samples_per_class)}
         return {
             "objective": self.history_[-1]["objective"],
             "iterations": self.n_iter_,
             "bits_smoothed": sum(record["smoothed"] for record in self.history_),
             "converged": self.converged_,
-            **asked,
+            **limit,
             "samples": len(self.samples_),
             "classes": len(self.classes_),
             "fewest_of_a_class": int(self.class_counts_.min()),
@@ -180,7 +191,7 @@ def learn_bit(residual: Residual, max_iter: int, tol: float) -> tuple[Floats, di
     """The weights a (p,) of the next bit, which is added to the residual, and what there is to say of them."""
     a = spectral(residual)
     smooth, values, converged = smoothed(residual, a, max_iter, tol)
-    b, other = (signs_of(residual.values(w)).astype(np.float64) for w in (a, smooth))
+    b, other = (signs(residual.values(w)).astype(np.float64) for w in (a, smooth))
     better = residual.quadratic(residual.sums(other)) > residual.quadratic(residual.sums(b))
     residual.add(other if better else b)
     record = {

@@ -14,38 +14,46 @@ W        (D, L)                normals of the hyperplanes, N(0, 1)
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Hashable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.hashers._linear import LinearHasher
-from hashlearn.hashers.base import check_flag
+from hashlearn.hashers._parameters import FLAG, Rule
 
 
 class LSH(LinearHasher):
     """Random hyperplanes: bit k of x is the sign of (x − mean)ᵀ w_k, with w_k drawn from a Gaussian.
 
-    n_bits
-        Length of the code; any number of at least 1.
-    center
-        Whether the hyperplanes pass through the mean of the training data, as is usual where LSH is a rival of learned
-        methods, or through the origin (False), as in the original, where the angle at the origin is what is preserved.
-    random_state
-        Seed of the hyperplanes: an int, a ``numpy.random.Generator``, or None for a fresh draw.
+    Parameters
+    ----------
+    n_bits : int, default=32
+        Length of the code.
+    center : bool, default=True
+        Whether the hyperplanes pass through the mean of the training data, as is usual where LSH is compared with
+        learned methods. False: through the origin, as in the original, which preserves angles there.
+    random_state : int, Generator or None, default=None
+        Seed of the hyperplanes.
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (n_features,)
+    components_ : ndarray of shape (n_features, n_bits)
+        The normals of the hyperplanes.
     """
 
     name = "lsh"
+    _parameters: ClassVar[Mapping[str, Rule]] = {"center": FLAG}
 
     def __init__(self, n_bits: int = 32, *, center: bool = True, random_state: Any = None) -> None:
         self.n_bits = n_bits
         self.center = center
         self.random_state = random_state
 
-    def _check_parameters(self, n_features: int) -> None:
-        super()._check_parameters(n_features)
-        check_flag("center", self.center)
+    def _warn_degenerate(self, X: NDArray[Any]) -> None:
+        """Nothing is learned but the mean, so that any data will do."""
 
     def _fit(self, X: NDArray[Any], y: list[Hashable] | None) -> None:
         D = X.shape[1]

@@ -28,20 +28,19 @@ samples that sets B. So Φ is never kept, and an iteration is one pass: 2mpD for
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.codes import signs_of
-from hashlearn.errors import shown
+from hashlearn.codes import signs
+from hashlearn.hashers._blocks import Rows, row_blocks
 from hashlearn.hashers._classes import draw_samples
 from hashlearn.hashers._discrete import descend
-from hashlearn.hashers._kernel import Kernel, KernelHasher, unit_rows
-from hashlearn.hashers._linear import centred
-from hashlearn.hashers._rows import Rows
-from hashlearn.hashers.base import check_count, check_flag, check_weight, row_blocks
+from hashlearn.hashers._kernel import KernelHasher
+from hashlearn.hashers._parameters import FLAG, Rule, count, number, optional
+from hashlearn.hashers.steps import center, compile_steps, unit_rows
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
 
@@ -56,43 +55,69 @@ _SWEEPS = 100
 class SDH(KernelHasher):
     """Supervised Discrete Hashing: bit k of x is the sign of Σ_q κ(x, anchor_q) P_qk + a_k, a the last row of P.
 
-    n_bits
-        Length of the code, of any length.
-    n_anchors
+    Labels are of any hashable kind, one for each sample (a tuple or a frozenset is one label).
+
+    Parameters
+    ----------
+    n_bits : int, default=32
+        Length of the code.
+    n_anchors : int, default=1000
         Samples that the kernel compares with, drawn at random; the authors' 1,000. All samples, if there are fewer.
-    sigma
+    sigma : float or None, default=0.4
         Width of the kernel exp(−‖x − anchor‖² / (2σ²)); the authors' 0.4, for vectors of unit length. None: the root of
         the mean squared distance of the samples from the anchors.
-    unit_length
+    unit_length : bool, default=True
         Whether vectors are brought to unit length first, as the authors do. If not, sigma is best None.
-    nu
-        Weight of the hash functions' errors beside those of the classifier; the authors' 1e-5.
-    lambda_g, lambda_f
-        Weights of ‖W‖² and ‖P‖²; the authors' 1 and 1e-2.
-    samples_per_class
-        None: all samples are trained on, as in the paper. Or so many of each class, drawn at random; a class that has
-        fewer is used whole.
-    max_iter
+    nu : float, default=1e-5
+        Weight of the hash functions' errors beside those of the classifier; the authors' value.
+    lambda_g, lambda_f : float, default=1 and 1e-2
+        Weights of ‖W‖² and ‖P‖²; the authors' values.
+    samples_per_class : int or None, default=None
+        Samples of each class to train on, drawn at random; a class that has fewer is used whole. None: all samples, as
+        in the paper.
+    max_iter : int, default=5
         Iterations, each a B, a G and an F step; the authors' 5. Fewer, if no bit changes.
-    restart
-        False: each B step goes on from the codes as they are, so that J never rises. True: it starts from zeros, as the
-        authors' program does, and J may rise; see docs/methods/sdh.md.
-    random_state
-        Seed of the anchors and of the first codes: an int, a ``numpy.random.Generator``, or None.
-    show_progress
-        A progress bar on a terminal: None, as the environment says; True or False, always or never.
+    restart : bool, default=False
+        False: each B step continues from the present codes, as in the authors' current program, and J never rises.
+        True: it starts from zeros, as in their program of 2015, and J may rise; see docs/methods/sdh.md.
+    random_state : int, Generator or None, default=None
+        Seed of the anchors and of the first codes.
+    show_progress : bool, default=None
+        Whether to show a progress bar; None: on a terminal.
 
-    Labels are of any hashable kind, one for each sample.
-
-    Learned: ``offset_`` (zeros, if vectors are of unit length), ``unit_``, ``anchors_``, ``bandwidth_`` (2σ²),
-    ``weights_``, ``intercept_`` (P); ``classifier_`` (W); ``classes_``, ``class_counts_`` (how many samples of each
-    were trained on), ``samples_`` (which rows of X); ``history_`` (for each iteration: J / m after each of its three
-    steps, the share of bits that the B step changed); ``n_iter_``; ``converged_``, whether the last B step changed
-    nothing (no warning, if not: the authors' 5 iterations are an early stop).
+    Attributes
+    ----------
+    offset_ : ndarray of shape (n_features,)
+        Zeros, if vectors are of unit length.
+    unit_, anchors_, bandwidth_ : ndarray
+        Whether vectors are of unit length, the anchors, and 2σ².
+    weights_, intercept_ : ndarray of shape (n_anchors, n_bits) and (n_bits,)
+        P.
+    classifier_ : ndarray of shape (n_bits, n_classes)
+        W.
+    classes_, class_counts_, samples_ : ndarray
+        The classes, how many samples of each were trained on, and which rows of X.
+    history_ : list of dict
+        For each iteration: J / m after each of its three steps, the share of bits that the B step changed.
+    n_iter_ : int
+    converged_ : bool
+        Whether the last B step changed nothing. There is no warning if not: the authors' 5 iterations are an early
+        stop.
     """
 
     name = "sdh"
     supervised = True
+    _parameters: ClassVar[Mapping[str, Rule]] = {
+        "n_anchors": count(),
+        "sigma": optional(number(1e-15, 1e15)),
+        "unit_length": FLAG,
+        "nu": number(above=0),
+        "lambda_g": number(above=0),
+        "lambda_f": number(above=0),
+        "samples_per_class": optional(count()),
+        "max_iter": count(),
+        "restart": FLAG,
+    }
 
     unit_: Floats
 
@@ -125,22 +150,6 @@ class SDH(KernelHasher):
         self.random_state = random_state
         self.show_progress = show_progress
 
-    def _check_parameters(self, n_features: int) -> None:
-        super()._check_parameters(n_features)
-        check_count("n_anchors", self.n_anchors)
-        if self.sigma is not None:
-            check_weight("sigma", self.sigma, zero=False)
-            if not 1e-15 <= float(self.sigma) <= 1e15:
-                raise ValueError(f"sigma must be between 1e-15 and 1e15; got {shown(self.sigma)}.")
-        for name in ("nu", "lambda_g", "lambda_f"):
-            check_weight(name, getattr(self, name), zero=False)
-        if self.samples_per_class is not None:
-            check_count("samples_per_class", self.samples_per_class)
-        check_count("max_iter", self.max_iter)
-        for name in ("unit_length", "restart"):
-            check_flag(name, getattr(self, name))
-        check_flag("show_progress", self.show_progress, None)
-
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)
         numbers = draw_samples(self, y, rng, pairs=False)
@@ -151,9 +160,10 @@ class SDH(KernelHasher):
         ):
             self._choose_kernel(X, rng, threads)
             rows = Rows(X, self.offset_, 1.0, threads, beside=self.n_bits_)
-            B = signs_of(rng.standard_normal((len(X), self.n_bits_)))
+            B = signs(rng.standard_normal((len(X), self.n_bits_)))
             lambdas = Lambdas(float(self.nu), float(self.lambda_g), float(self.lambda_f))
-            training = Training(rows, self._kernel(rows.dtype), B, numbers, len(self.classes_), lambdas)
+            kernel = compile_steps(self._kernel_steps(), rows.dtype)
+            training = Training(rows, kernel, B, numbers, len(self.classes_), lambdas)
             advance(1)
             self.history_: list[dict[str, float]] = []
             settled = False
@@ -180,7 +190,7 @@ class SDH(KernelHasher):
             mean, square = self._mean_and_square(X, threads)
 
         def prepared(rows: Any) -> Floats:
-            V = centred(X[rows], self.offset_)
+            V = center(X[rows], self.offset_)
             return np.asarray(unit_rows(V) if self.unit_length else V, dtype=np.float64)
 
         self.anchors_ = prepared(np.sort(rng.choice(len(X), min(int(self.n_anchors), len(X)), replace=False)))
@@ -229,7 +239,13 @@ class Training:
     """B, W and P, and the three steps that lower J in turn."""
 
     def __init__(
-        self, rows: Rows, kernel: Kernel, B: Codes, numbers: NDArray[np.intp], n_classes: int, lambdas: Lambdas
+        self,
+        rows: Rows,
+        kernel: Callable[[Array], Array],
+        B: Codes,
+        numbers: NDArray[np.intp],
+        n_classes: int,
+        lambdas: Lambdas,
     ) -> None:
         from scipy.linalg import cho_factor
 
@@ -276,10 +292,10 @@ class Training:
             B = np.zeros_like(before) if restart else before.copy()
             descend(Q, G, B, _SWEEPS)
             flips = int(np.count_nonzero(before != B))
-            self.B[block] = B
-            return (flips, *self._sums(block, F, B))
+            return [B], flips, *self._sums(block, F, B)
 
-        flips, self.BB, self.BY, self.FB = self.rows.total(step)
+        codes, flips, self.BB, self.BY, self.FB = self.rows.total(step)
+        self.B = np.concatenate(codes)
         return int(flips)
 
     def classifier_step(self) -> None:

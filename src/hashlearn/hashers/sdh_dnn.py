@@ -1,7 +1,7 @@
 """Supervised Discrete Hashing with a Deep Neural Network (SDH-DNN).
 
 T.-T. Do, A.-D. Doan, N.-M. Cheung, "Discrete hashing with deep neural network", 2015, section 4 and Algorithm 2. The
-network of UDH-DNN without its decoder; outputs shall be alike within a class and opposite between classes:
+network of UDH-DNN without its decoder; outputs are to be alike within a class and opposite between classes:
 
     min_{W, c, B}  J =  1/(2m) ‖HHᵀ/L − S‖²                 pairs
                       + λ₁/2 Σ ‖W‖²                         weights
@@ -12,7 +12,7 @@ network of UDH-DNN without its decoder; outputs shall be alike within a class an
 =========  ============  ================================================================
 symbol     shape         meaning
 =========  ============  ================================================================
-X          (m, D)        training data, centred and scaled
+X          (m, D)        training data, centered and scaled
 Y          (m, c)        classes, one-hot
 S          (m, m)        1 for two samples of one class, −1 for others: S = 2YYᵀ − 11ᵀ
 W, c       (s, t), (t,)  weights and biases of the layers
@@ -26,7 +26,7 @@ Neither S nor HHᵀ is ever made. With K = YᵀH (c, L), the sums of H over each
     ‖HHᵀ/L − S‖² = ‖HᵀH‖²/L² − (2/L)(2‖K‖² − ‖h‖²) + m²,
     ∂/∂H of its half over m = 2/(mL) (H HᵀH / L − 2YK + 1hᵀ):
 
-exact, and linear in m. Steps in turn, from codes by ITQ and a first (W, c) step:
+exact, and linear in m. Steps in turn, from the codes of ITQ and a first (W, c) step:
 
 - B step, W and c held: B = sgn(H).
 - (W, c) step, B held: L-BFGS.
@@ -36,20 +36,23 @@ Samples are rows here and columns in the paper, so that matrices are the transpo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hashlearn.codes import signs_of
+from hashlearn.codes import signs
+from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._classes import checked_classes, places, warn_of_small
+from hashlearn.hashers._dnn import DNNHasher, Lambdas, encoder_terms, weight_term
 from hashlearn.hashers._early_stop import EarlyStop
-from hashlearn.hashers._network import Block, Layer, Slope, Sums, fold, measure, outputs_of
-from hashlearn.hashers._network_hasher import NetworkHasher, Samples
-from hashlearn.hashers._rows import Rows
-from hashlearn.hashers._training import Lambdas, Training, encoder_terms
-from hashlearn.hashers.base import check_count
+from hashlearn.hashers._network import Block, Evaluation, Network, Slope, Sums, measure
+from hashlearn.hashers._optim import Minimum, lbfgs
+from hashlearn.hashers._parameters import Rule, count, optional
+from hashlearn.progress import progress_bar
+from hashlearn.threads import thread_map
 
 Array = NDArray[Any]
 Codes = NDArray[np.int8]
@@ -57,7 +60,7 @@ Floats = NDArray[np.float64]
 
 
 def pair_term(sums: Sums, m: int) -> tuple[float, Slope]:
-    """1/(2m) ‖HHᵀ/L − S‖² and its ∂/∂H."""
+    """Return 1/(2m) ‖HHᵀ/L − S‖² and its ∂/∂H."""
     L = len(sums.gram)
     K = sums.class_sums
     h = K.sum(axis=0)
@@ -66,7 +69,7 @@ def pair_term(sums: Sums, m: int) -> tuple[float, Slope]:
 
 
 def pair_floors(counts: ArrayLike, L: int) -> tuple[float, float]:
-    """Values that the pair term can't fall below, for real-valued H and for ±1 codes, by the sizes of the classes.
+    """Return lower bounds of the pair term, for real-valued H and for ±1 codes, by the sizes of the classes.
 
     For real values: HHᵀ has no negative eigenvalue and at most L positive ones, and S has the eigenvalues of
     N^½ (2I − 11ᵀ) N^½, N the sizes; what is left out of them is the error. For codes, whose products HHᵀ/L have a
@@ -90,55 +93,70 @@ def _eigenvalues(n: Floats) -> Floats:
     return np.append(np.repeat(2 * sizes, g - 1), np.linalg.eigvalsh(np.diag(2 * sizes) - np.outer(roots, roots)))
 
 
-class SDHDNN(NetworkHasher):
-    """SDH-DNN: bit k of x is the sign of output k of a network that was trained on pairs of labelled samples.
+class SDHDNN(DNNHasher):
+    """SDH-DNN: bit k of x is the sign of output k of a network that was trained on pairs of labeled samples.
 
-    n_bits
-        Length of the code; at most the number of features (the codes start from ITQ's).
-    hidden_units
-        Units of the hidden layers, first to last; ``"auto"``: the paper's (see :func:`._network_hasher.auto_units`).
-    samples_per_class
-        Samples of each class that are trained on, drawn at random; the paper's 2,000. A class that has fewer is used
-        whole. At least 2, so that there are pairs. None: all samples.
-    lambda1, lambda2, lambda3, lambda4
-        Weights of the terms: regularisation, quantization, independence, balance. The paper's.
-    max_iter
-        Outer iterations, each a B step and a (W, c) step; the paper's 5. Fewer, if neither has anything left to do.
-    lbfgs_iter
-        Iterations of L-BFGS in a (W, c) step.
-    init
-        Where the network starts: ``"eigen"``, the paper's; ``"second-moment"``; ``"itq"`` (see :mod:`._start`).
-    scale
-        What X is scaled by, after its mean is taken off: a number, so that its total variance is that; None, not at
-        all; ``"range"``, the authors' (x − minimum of the feature) / range of all values instead.
-    validation
-        None, or a number of samples that are kept from training as queries for an early stop: training ends with the
-        first iteration that finds samples of their class no better than the one before (mAP), and keeps the one before.
-    random_state
-        Seed of the draw of samples, of ITQ's first rotation and of all others: an int, a ``numpy.random.Generator``,
-        or None.
-    show_progress
-        A progress bar on a terminal: None, as the environment says; True or False, always or never.
-    callback
-        Called as ``callback(hasher, record)`` after each iteration, when ``hasher`` can encode already; ``record`` is
-        the new entry of ``history_``. If it returns True, training ends there. A model file does not keep it.
-
-    Labels are of any hashable kind, one for each sample (a tuple or a frozenset is one label). Several labels a sample
-    are refused: the sum over pairs that share one does not factor.
-
-    Learned: ``offset_``, ``scale_``; ``W1_``, ``c1_``, ``W2_``, … (the network); ``classes_``, ``class_counts_`` (how
-    many samples of each were trained on), ``samples_`` (which rows of X); ``pair_floor_``, ``pair_floor_codes_``, below
-    which the pair term can't fall for any real outputs and for any codes; ``history_`` (a dict for each iteration:
-    objective and its terms, the pair term of the codes, flips of the B step, evaluations, seconds); ``n_iter_``;
-    ``best_iter_``, the iteration that was kept; ``converged_``, whether the last B step changed at most 1 % of the bits
-    (a warning, if not).
+    Labels are of any hashable kind, one for each sample (a tuple or a frozenset is one label). Several labels for a
+    sample are refused: the sum over pairs that share one does not factor.
 
     Products are computed in float32 if that holds X, else in float64. Samples that are left out, by samples_per_class
     or for a validation, cost a copy of the others in memory.
+
+    Parameters
+    ----------
+    n_bits : int, default=32
+        Length of the code; at most the number of features (the codes start from ITQ's).
+    hidden_units : "auto" or list of int, default="auto"
+        Units of the hidden layers, first to last; ``"auto"``: the paper's, interpolated between its lengths.
+    samples_per_class : int or None, default=2000
+        Samples of each class to train on, drawn at random; the paper's 2,000. A class that has fewer is used whole. At
+        least 2, so that there are pairs. None: all samples.
+    lambda1, lambda2, lambda3, lambda4 : float
+        Weights of the terms: weights, quantization, independence, balance. The defaults are the paper's.
+    max_iter : int, default=5
+        Outer iterations, each a B step and a (W, c) step; the paper's 5. Training ends earlier if neither step changes
+        anything.
+    lbfgs_iter : int, default=100
+        Iterations of L-BFGS in a (W, c) step.
+    init : {"eigen", "second-moment", "itq"}, default="eigen"
+        Where the network starts (see :mod:`._init`); ``"eigen"`` is the paper's.
+    scale : float, "range" or None, default=500.0
+        A number: X is centered and scaled to this total variance. None: it is only centered. ``"range"``: the authors'
+        (x − minimum of the feature) / range of all values.
+    validation : int, default=None
+        Number of samples that are kept from training as queries for an early stop: training ends with the first
+        iteration that finds samples of their class no better than the one before (mAP), and keeps the one before.
+        None: no early stop.
+    random_state : int, Generator or None, default=None
+        Seed of the draw of samples, of ITQ's first rotation and of all other draws.
+    show_progress : bool, default=None
+        Whether to show a progress bar; None: on a terminal.
+    callback : callable, default=None
+        Called as ``callback(hasher, record)`` after each iteration, when ``hasher`` can encode already; ``record`` is
+        the new entry of ``history_``. If it returns True, training ends. It is not saved with the model.
+
+    Attributes
+    ----------
+    offset_, scale_ : ndarray
+        What is taken off X and what it is divided by.
+    W1_, c1_, W2_, ... : ndarray
+        Weights and biases of the network.
+    classes_, class_counts_, samples_ : ndarray
+        The classes, how many samples of each were trained on, and which rows of X.
+    pair_floor_, pair_floor_codes_ : float
+        Lower bounds of the pair term for any real outputs and for any codes.
+    history_ : list of dict
+        For each iteration: the objective and its terms, the pair term of the codes, flips of the B step, evaluations,
+        seconds.
+    n_iter_, best_iter_ : int
+        The last iteration, and the one that was kept: the last one unless there is an early stop.
+    converged_ : bool
+        Whether the last B step changed at most 1 % of the bits; if not, there is a warning.
     """
 
     name = "sdh-dnn"
     supervised = True
+    _parameters: ClassVar[Mapping[str, Rule]] = {"samples_per_class": optional(count(least=2))}
 
     def __init__(
         self,
@@ -175,25 +193,49 @@ class SDHDNN(NetworkHasher):
         self.show_progress = show_progress
         self.callback = callback
 
-    def _check_parameters(self, n_features: int) -> None:
-        super()._check_parameters(n_features)
-        if self.samples_per_class is not None:
-            check_count("samples_per_class", self.samples_per_class, least=2)
+    def _fit(self, X: Array, y: list[Hashable] | None) -> None:
+        started = time.perf_counter()
+        rng = np.random.default_rng(self.random_state)
+        max_iter, lbfgs_iter = int(self.max_iter), int(self.lbfgs_iter)
+        X, numbers, kept = self._draw_samples(X, y, rng)
+        with (
+            thread_map() as threads,
+            progress_bar(
+                "SDH-DNN", (max_iter + 1) * lbfgs_iter, unit="L-BFGS iterations", show=self.show_progress
+            ) as advance,
+        ):
+            rows, network, theta, B = self._start(X, rng, threads)
+            J = Pairs(rows, network, theta, B, numbers, self._lambdas)
+            early = None if kept is None else EarlyStop.by_labels((kept.X, kept.y), X, numbers, rng)
 
-    def _samples(self, X: Array, y: list[Hashable] | None, rng: np.random.Generator) -> Samples:
+            self.history_ = []
+            for t in range(max_iter + 1):
+                flips = J.code_step() if t else 0
+                minimum = J.network_step(lbfgs_iter, advance)
+                self._keep_layers(network.layers(J.theta))
+                stopped = self._end_iteration(minimum, flips, J.remarks(), early, started)
+                if stopped or (t and not flips and minimum.converged):  # neither step has anything left to do
+                    break
+                started = time.perf_counter()
+        self._end_training(flips, B.size, early, stopped=stopped)
+
+    def _draw_samples(
+        self, X: Array, y: list[Hashable] | None, rng: np.random.Generator
+    ) -> tuple[Array, NDArray[np.intp], Samples | None]:
+        """Return the samples to train on, the numbers of their classes, and what is kept for a validation."""
         self.classes_, numbers = checked_classes(y, "SDH-DNN")
         order = rng.permutation(len(X))
         place = places(numbers[order])
         kept = np.zeros(len(X), dtype=np.bool_)
         if self.validation:
-            wanted = int(self.validation)
+            n_queries = int(self.validation)
             spare = order[place > 0]  # no class loses its last sample
-            if wanted > min(len(X) // 2, len(spare)):
+            if n_queries > min(len(X) // 2, len(spare)):
                 raise ValueError(
                     f"validation must leave at least half of the {len(X)} samples and one of each class; "
                     f"got {self.validation}."
                 )
-            kept[spare[:wanted]] = True
+            kept[spare[:n_queries]] = True
             order = order[~kept[order]]
             place = places(numbers[order])
         if self.samples_per_class is not None:
@@ -209,20 +251,20 @@ class SDHDNN(NetworkHasher):
             )
         self.pair_floor_, self.pair_floor_codes_ = pair_floors(self.class_counts_, self.n_bits_)
         if len(self.samples_) == len(X):
-            return Samples(X, numbers)
-        held = (X[kept], numbers[kept]) if self.validation else None
-        return Samples(X[self.samples_], numbers[self.samples_], held)
+            return X, numbers, None
+        held = Samples(X[kept], numbers[kept]) if self.validation else None
+        return X[self.samples_], numbers[self.samples_], held
 
     def summary(self) -> dict[str, Any]:
-        found = super().summary()
-        if not found:
+        facts = super().summary()
+        if not facts:
             return {}
         last = self.history_[self.best_iter_]
-        # Beside what was asked for, the sizes of the classes say which of them were used whole.
-        asked = {} if self.samples_per_class is None else {"samples_per_class": int(self.samples_per_class)}
+        # Beside the limit, the sizes of the classes say which of them were used whole.
+        limit = {} if self.samples_per_class is None else {"samples_per_class": int(self.samples_per_class)}
         return {
-            **found,
-            **asked,
+            **facts,
+            **limit,
             "samples": int(self.class_counts_.sum()),
             "classes": len(self.classes_),
             "fewest_of_a_class": int(self.class_counts_.min()),
@@ -233,47 +275,51 @@ class SDHDNN(NetworkHasher):
             "floor_of_the_pair_term_of_codes": self.pair_floor_codes_,
         }
 
-    def _training(self, samples: Samples, rows: Rows, layers: Sequence[Layer], B: Codes) -> _Training:
-        assert samples.y is not None
-        return _Training(rows, layers, B, samples.y, self._lambdas)
 
-    def _early_stop(self, samples: Samples, rng: np.random.Generator) -> EarlyStop | None:
-        if samples.kept is None or samples.y is None:
-            return None
-        return EarlyStop.by_labels(samples.kept, samples.X, samples.y, rng)
+class Samples(NamedTuple):
+    """Vectors and the numbers of their classes."""
+
+    X: Array
+    y: NDArray[np.intp]
 
 
-class _Training(Training):
-    """The variables of J, and the two steps that lower it in turn."""
+class Pairs:
+    """J of the network (theta) and codes B, and the two steps that lower it in turn."""
 
-    def __init__(self, rows: Rows, layers: Sequence[Layer], B: Codes, y: Array, lambdas: Lambdas) -> None:
-        super().__init__(rows, layers, B, lambdas)
+    def __init__(
+        self, rows: Rows, network: Network, theta: Floats, B: Codes, y: NDArray[np.intp], lambdas: Lambdas
+    ) -> None:
+        self.rows, self.network, self.theta, self.B, self.lambdas = rows, network, theta, B, lambdas
         self.y, self.n_classes = y, int(y.max()) + 1
+        self._evaluate = Evaluation(network, rows)
 
     def code_step(self) -> int:
-        """B = sgn(H); gives the number of bits that it changed."""
+        """B = sgn(H); returns the number of bits that it changed."""
+        codes = self._codes()
+        before, self.B = self.B, self.rows.map(lambda _, X: codes(X))
+        return int(np.count_nonzero(before != self.B))
 
-        def step(block: slice, B: Codes) -> tuple[int]:
-            flips = int(np.count_nonzero(self.B[block] != B))
-            self.B[block] = B
-            return (flips,)
+    def _codes(self) -> Callable[[Array], Codes]:
+        """Return the function that gives sgn(H) of a block of rows."""
+        layers = self.network.cast(self.theta, self.rows.dtype)
+        return lambda X: signs(self.network.outputs(layers, X))
 
-        (flips,) = self._codes_total(step)
-        return int(flips)
+    def network_step(self, max_iter: int, advance: Callable[[float], None]) -> Minimum:
+        """The (W, c) step; returns J at its end."""
+        minimum = lbfgs(self.objective, self.theta, max_iter, advance)
+        self.theta = minimum.theta
+        return minimum
 
     def remarks(self) -> dict[str, float]:
         """The pair term of sgn(H)."""
+        codes = self._codes()
 
-        def sums(block: slice, B: Codes) -> Sums:
-            H = B.astype(self.rows.dtype)
+        def sums(block: slice, X: Array) -> Sums:
+            B = codes(X)
+            H = B.astype(X.dtype)
             return measure(H, Block(H, B, self.y[block]), self.n_classes)
 
-        return {"pairs_of_codes": pair_term(Sums(*self._codes_total(sums)), len(self.rows))[0]}
-
-    def _codes_total(self, work: Callable[[slice, Codes], tuple[Any, ...]]) -> list[Any]:
-        """The sum over all blocks of ``work(block, sgn(H) of the block)``."""
-        layers = fold(self.layers, self.rows.dtype)
-        return self.rows.total(lambda block, X: work(block, signs_of(outputs_of(layers, X))))
+        return {"pairs_of_codes": pair_term(Sums(*self.rows.total(sums)), len(self.rows))[0]}
 
     def objective(self, theta: Floats) -> tuple[dict[str, float], Floats]:
         """The five terms of J and its gradient."""
@@ -284,6 +330,6 @@ class _Training(Training):
             others, more = encoder_terms(sums, m, self.lambdas)
             return {"pairs": pairs, "weights": 0.0, **others}, Slope(slope.A + more.A, slope.T + more.T, more.b)
 
-        terms, gradient = self.network(theta, reduce, self.B, self.y, self.n_classes)
-        terms["weights"] = self._weights(theta, gradient)
+        terms, gradient = self._evaluate(theta, reduce, self.B, self.y, self.n_classes)
+        terms["weights"] = weight_term(self.network, theta, gradient, self.lambdas.weights)
         return terms, gradient

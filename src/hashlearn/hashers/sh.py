@@ -28,20 +28,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.hashers._linear import centred, mean_and_covariance, principal_directions
-from hashlearn.hashers._steps import Activation, Affine, Center, Scale, Step
-from hashlearn.hashers.base import Hasher, compute_type, row_blocks
+from hashlearn.hashers._blocks import row_blocks
+from hashlearn.hashers._linear import mean_and_covariance, principal_directions
+from hashlearn.hashers.base import Hasher
+from hashlearn.hashers.steps import Activation, Affine, Center, Scale, Step, center, compute_type
 from hashlearn.threads import ThreadMap, thread_map
 
 
 class SH(Hasher):
     """Spectral Hashing: bit l of x is the sign of cos(ω_l ((x − mean)ᵀ w_l − a_l)), w_l a principal direction.
 
-    n_bits
-        Length of the code; any number of at least 1 (more bits than features: more modes of the same directions).
+    Parameters
+    ----------
+    n_bits : int, default=32
+        Length of the code. With more bits than features, directions are used in several modes.
 
-    Learned: ``mean_``, ``components_`` (the direction of each bit), ``starts_`` (a of each bit), ``frequencies_`` (ω);
-    after ``fit`` also ``directions_`` and ``modes_``, the number of each bit's direction (0, 1, …) and mode (1, 2, …).
+    Attributes
+    ----------
+    mean_ : ndarray of shape (n_features,)
+    components_ : ndarray of shape (n_features, n_bits)
+        The direction of each bit.
+    starts_, frequencies_ : ndarray of shape (n_bits,)
+        a and ω of each bit.
+    directions_, modes_ : ndarray of shape (n_bits,)
+        The number of each bit's direction (0, 1, …) and mode (1, 2, …); only after ``fit``.
     """
 
     name = "sh"
@@ -67,20 +77,13 @@ class SH(Hasher):
         sides = np.where(self.modes_ > 0, (b - a)[self.directions_], 1)
         self.frequencies_ = np.pi * self.modes_ / sides
 
-    def _project(self, X: NDArray[Any]) -> NDArray[Any]:
-        dtype = compute_type(X.dtype)
-        V = centred(X, self.mean_) @ self.components_.astype(dtype)
-        V -= self.starts_.astype(dtype)
-        V *= self.frequencies_.astype(dtype)
-        return np.asarray(np.cos(V, out=V))  # sin(π/2 + ·)
-
-    def _steps(self) -> list[Step]:
+    def encoder_steps(self) -> list[Step]:
         return [
             Center(self.mean_),
             Affine(self.components_),
             Center(self.starts_),
             Scale(self.frequencies_),
-            Activation("cos"),
+            Activation("cos"),  # sin(π/2 + ·)
         ]
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
@@ -98,7 +101,7 @@ def _box(
     """a and b (n,): the ends of (X − mean) P in each direction."""
 
     def ends(rows: slice) -> tuple[NDArray[Any], NDArray[Any]]:
-        V = centred(X[rows], mean) @ P.astype(compute_type(X.dtype))
+        V = center(X[rows], mean) @ P.astype(compute_type(X.dtype))
         return V.min(axis=0), V.max(axis=0)
 
     least, largest = zip(*threads(ends, row_blocks(X)), strict=True)
@@ -115,11 +118,11 @@ def _smoothest(sides: NDArray[np.float64], L: int) -> tuple[NDArray[np.intp], ND
 
     A side of length 0 has no modes; if all are, every bit is the constant: direction 0, mode 0.
     """
-    found = np.flatnonzero(sides)
-    if found.size == 0:
+    wide = np.flatnonzero(sides)
+    if wide.size == 0:
         return np.zeros(L, dtype=np.intp), np.zeros(L, dtype=np.intp)
     # No direction gives more than L modes.
-    modes = np.tile(np.arange(1, L + 1), found.size)
-    directions = np.repeat(found, L)
+    modes = np.tile(np.arange(1, L + 1), wide.size)
+    directions = np.repeat(wide, L)
     chosen = np.lexsort((modes, directions, modes / sides[directions]))[:L]
     return directions[chosen], modes[chosen]

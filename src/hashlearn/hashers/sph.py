@@ -9,7 +9,7 @@ J.-P. Heo, Y. Lee, J. He, S.-F. Chang and S.-E. Yoon, "Spherical hashing", CVPR 
 symbol   shape     meaning
 =======  ========  ==========================================================
 X        (m, D)    training data; its mean is taken off
-P        (L, D)    pivots, the centres of the spheres
+P        (L, D)    pivots, the centers of the spheres
 t        (L,)      radii
 G        (L, m)    ‖x − p_k‖² − ‖p_k‖² = ‖x‖² − 2 xᵀp_k
 τ        (L,)      t_k² − ‖p_k‖²: x is inside sphere k if G ≤ τ_k
@@ -28,17 +28,17 @@ drown the others in G of a pivot that has moved far out, is never added. Cost: 2
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Hashable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from hashlearn.hashers._linear import centred
-from hashlearn.hashers._rows import Rows
-from hashlearn.hashers._steps import Center, Spheres, Step
-from hashlearn.hashers.base import Hasher, check_count, check_flag, check_weight, compute_type
+from hashlearn.hashers._blocks import Rows, total
+from hashlearn.hashers._parameters import Rule, count, number
+from hashlearn.hashers.base import Hasher
+from hashlearn.hashers.steps import Center, Spheres, Step, compute_type, squares
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
 
@@ -53,25 +53,36 @@ class SPH(Hasher):
 
     Its codes are meant to be ranked by spherical Hamming distance: ``Protocol(distance="spherical")``.
 
-    n_bits
-        Length of the code; any number of at least 1.
-    tol_mean, tol_std
+    Parameters
+    ----------
+    n_bits : int, default=32
+        Length of the code.
+    tol_mean, tol_std : float, default=0.10 and 0.15
         Training ends when the mean of |o_ij − m/4| is at most ``tol_mean`` · m/4 and the standard deviation of o_ij at
-        most ``tol_std`` · m/4; the authors' 0.10 and 0.15.
-    max_iter
-        Most iterations; if the tolerances are not met by then, a ConvergenceWarning says so.
-    random_state
-        Seed of the first pivots: an int, a ``numpy.random.Generator``, or None for a fresh draw.
-    show_progress
-        A progress bar on a terminal: None, as the environment says; True or False, always or never.
+        most ``tol_std`` · m/4; the authors' values.
+    max_iter : int, default=200
+        Most iterations; if the tolerances are not met by then, there is a ConvergenceWarning.
+    random_state : int, Generator or None, default=None
+        Seed of the first pivots.
+    show_progress : bool, default=None
+        Whether to show a progress bar; None: on a terminal.
 
-    Learned: ``mean_``; ``pivots_`` (n_bits, n_features), from the mean; ``thresholds_`` (t_k² − ‖p_k‖²); ``radii_``;
-    ``overlap_error_`` and ``overlap_std_`` (mean |o_ij − m/4| and standard deviation of o_ij, over m/4, after each
-    iteration), ``n_iter_``, ``converged_``.
+    Attributes
+    ----------
+    mean_ : ndarray of shape (n_features,)
+    pivots_ : ndarray of shape (n_bits, n_features)
+        The centers of the spheres, relative to the mean.
+    thresholds_, radii_ : ndarray of shape (n_bits,)
+        t_k² − ‖p_k‖², and t_k.
+    overlap_error_, overlap_std_ : ndarray of shape (n_iter_,)
+        Mean of |o_ij − m/4| and standard deviation of o_ij, divided by m/4, after each iteration.
+    n_iter_ : int
+    converged_ : bool
     """
 
     name = "sph"
     distance = "spherical"
+    _parameters: ClassVar[Mapping[str, Rule]] = {"tol_mean": number(), "tol_std": number(), "max_iter": count()}
 
     mean_: NDArray[np.float64]
     pivots_: NDArray[np.float64]
@@ -93,13 +104,6 @@ class SPH(Hasher):
         self.max_iter = max_iter
         self.random_state = random_state
         self.show_progress = show_progress
-
-    def _check_parameters(self, n_features: int) -> None:
-        super()._check_parameters(n_features)
-        check_weight("tol_mean", self.tol_mean)
-        check_weight("tol_std", self.tol_std)
-        check_count("max_iter", self.max_iter)
-        check_flag("show_progress", self.show_progress, None)
 
     @property
     def radii_(self) -> NDArray[np.float64]:
@@ -141,23 +145,14 @@ class SPH(Hasher):
         if not self.converged_:
             error, deviation = _overlap(o, len(X))
             warnings.warn(
-                f"SPH has not settled: after {self.n_iter_} iterations ({why}) the overlaps of the spheres are off by "
+                f"SPH has not converged: after {self.n_iter_} iterations ({why}) overlaps of spheres are off by "
                 f"{error:.2g} of a quarter of the data on average and vary by {deviation:.2g}; tol_mean is "
                 f"{self.tol_mean}, tol_std {self.tol_std}.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
 
-    def _project(self, X: NDArray[Any]) -> NDArray[Any]:
-        dtype = compute_type(X.dtype)
-        with np.errstate(over="ignore", invalid="ignore"):
-            V = centred(X, self.mean_)
-            # t_k² − ‖x − p_k‖²
-            H = self.thresholds_.astype(dtype) - _inner(V, self.pivots_, _squares(V))
-        H[~np.isfinite(H)] = np.finfo(dtype).min  # what has squares beyond the type is far outside of every sphere
-        return np.asarray(H)
-
-    def _steps(self) -> list[Step]:
+    def encoder_steps(self) -> list[Step]:
         return [Center(self.mean_), Spheres(self.pivots_, self.thresholds_)]
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
@@ -190,11 +185,6 @@ def _first_pivots(X: NDArray[Any], mean: NDArray[np.float64], L: int, rng: np.ra
     return np.array([X[rows].mean(axis=0, dtype=np.float64) for rows in samples]) - mean
 
 
-def _squares(V: NDArray[Any]) -> NDArray[Any]:
-    """‖x‖² of each row (rows,)."""
-    return np.asarray(np.square(V).sum(axis=1, dtype=np.float64).astype(V.dtype))
-
-
 def _inner(V: NDArray[Any], P: NDArray[np.float64], squares: NDArray[Any]) -> NDArray[Any]:
     """Gᵀ (rows, L) of centred rows: ‖x‖² − 2 xᵀp_k."""
     return np.asarray(squares[:, None] - V @ (2 * P.T).astype(V.dtype))
@@ -207,9 +197,8 @@ class _Spheres:
         m, D = X.shape
         self._V = Rows(X, mean, 1.0, threads, beside=L + 1)
         self._threads = threads
-        self._squares = np.empty(m, dtype=self._V.dtype)
         self._G = np.empty((L, m), dtype=self._V.dtype)
-        self._V.map(self._square)
+        self._squares = self._V.map(lambda _, V: squares(V))
         info = np.finfo(self._V.dtype)
         total = self._squares.sum(dtype=np.float64)
         if total < 1e3 * m * D * info.tiny and np.any(X[0] != X):
@@ -217,29 +206,22 @@ class _Spheres:
         # Beyond the first of these the type can't tell a sphere from a plane, and a pivot never comes back.
         self.limit = min(float(np.sqrt(self._squares.max())) / float(info.eps), _longest(self._V.dtype))
 
-    def _square(self, shard: list[slice]) -> None:
-        for block in shard:
-            self._squares[block] = _squares(self._V[block])
-
     def __call__(self, P: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """τ (L,), which halves the data, and o (L, L) with it; o_kk is o_k."""
-        G, L = self._G, len(P)
+        G = self._G
 
-        def distances(shard: list[slice]) -> None:
-            for block in shard:
-                G[:, block] = _inner(self._V[block], P, self._squares[block]).T
+        def distances(block: slice, V: NDArray[Any]) -> None:
+            G[:, block] = _inner(V, P, self._squares[block]).T
 
-        self._V.map(distances)
+        self._V.each(distances)
         tau = np.array(self._threads(_halving, G))
 
-        def shared(shard: list[slice]) -> NDArray[np.int64]:
-            result = np.zeros((L, L), dtype=np.int64)
-            for block in shard:
-                inside = (G[:, block] <= tau[:, None]).astype(np.float32)
-                result += (inside @ inside.T).astype(np.int64)  # exact: a block has fewer than 2²⁴ rows
-            return result
+        def shared(block: slice) -> tuple[NDArray[np.int64]]:
+            inside = (G[:, block] <= tau[:, None]).astype(np.float32)
+            return ((inside @ inside.T).astype(np.int64),)  # exact: a block has fewer than 2²⁴ rows
 
-        return tau.astype(np.float64), sum(self._V.map(shared), np.zeros((L, L), dtype=np.int64))
+        (o,) = total(shared, self._V.parts, self._threads)
+        return tau.astype(np.float64), o
 
 
 def _halving(g: NDArray[Any]) -> Any:

@@ -12,7 +12,7 @@ network whose outputs' signs are the codes, and a linear decoder that gives the 
 =========  ============  ================================================================
 symbol     shape         meaning
 =========  ============  ================================================================
-X          (m, D)        training data, centred and scaled
+X          (m, D)        training data, centered and scaled
 W, c       (s, t), (t,)  weights and biases of the encoder's layers
 H          (m, L)        outputs of the encoder, linear in its last layer
 B          (m, L)        codes
@@ -20,7 +20,7 @@ W_d, c_d   (L, D), (D,)  decoder; it reads B, not H
 λ₀ … λ₄                  ``similarity``, 1 in the paper; ``lambda1`` … ``lambda4``
 =========  ============  ================================================================
 
-Steps in turn, from codes by ITQ and a first (W, c) step:
+Steps in turn, from the codes of ITQ and a first (W, c) step:
 
 - B step, W and c held: with V = X − 1 c_d, Q = λ₀ V W_dᵀ + λ₂ H and G = λ₀ W_d W_dᵀ, J is that of
   :mod:`._discrete`.
@@ -28,96 +28,118 @@ Steps in turn, from codes by ITQ and a first (W, c) step:
   regression, of which BᵀX, BᵀB, 1ᵀX, 1ᵀB and ‖X‖² are all that is needed (:mod:`._decoder`).
 
 With ``constraint="relaxed"`` H takes the place of B, and there is no quantization and no B step: the decoder reads H,
-and is a ridge regression for every H that L-BFGS comes to (:class:`_Relaxed`).
+and is a ridge regression for every H that L-BFGS comes to (:class:`Relaxed`).
 
 Samples are rows here and columns in the paper, so that matrices are the transposes of the paper's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.codes import signs_of
+from hashlearn.codes import signs
 from hashlearn.errors import shown
+from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._decoder import DecoderSums, decoder_sums
 from hashlearn.hashers._discrete import descend
+from hashlearn.hashers._dnn import DNNHasher, Lambdas, encoder_terms, weight_term
 from hashlearn.hashers._early_stop import EarlyStop, check_validation
-from hashlearn.hashers._lbfgs import Minimum, minimise
-from hashlearn.hashers._network import Layer, Slope, Sums, flatten, fold, layers_of, outputs_of
-from hashlearn.hashers._network_hasher import NetworkHasher, Samples
-from hashlearn.hashers._rows import Rows
-from hashlearn.hashers._training import Lambdas, Training, encoder_terms
-from hashlearn.hashers.base import check_choice, check_count, check_weight
-from hashlearn.threads import ThreadMap
+from hashlearn.hashers._network import Evaluation, Layer, Network, Slope, Sums, flatten
+from hashlearn.hashers._optim import Minimum, lbfgs
+from hashlearn.hashers._parameters import Rule, choice, count, number
+from hashlearn.progress import progress_bar
+from hashlearn.threads import thread_map
 
 Array = NDArray[Any]
 Codes = NDArray[np.int8]
 Floats = NDArray[np.float64]
 
 
-class UDHDNN(NetworkHasher):
+class UDHDNN(DNNHasher):
     """UDH-DNN: bit k of x is the sign of output k of a network that was trained together with the codes.
-
-    n_bits
-        Length of the code; at most the number of features (the codes start from ITQ's).
-    hidden_units
-        Units of the hidden layers, first to last; ``"auto"``: the paper's (see :func:`._network_hasher.auto_units`).
-    lambda1, lambda2, lambda3, lambda4
-        Weights of the terms: regularisation, quantization, independence, balance. The paper's.
-    similarity
-        Weight of the reconstruction, which keeps similar vectors similar; the paper's 1. With 0, B is sgn(H).
-    constraint
-        ``"discrete"``: the codes are variables of their own, solved for in the B step. ``"relaxed"``: they are left out
-        of training, as in methods before the paper's, and are the signs of the outputs afterwards; ``sweeps`` and
-        ``lambda2`` have no effect then (but ``init="itq"`` reads the latter), nor are ITQ's codes the start.
-    max_iter
-        Outer iterations, each a B step and a (W, c) step; the paper's 10. Fewer, if neither has anything left to do.
-        Relaxed: each a (W, c) step.
-    lbfgs_iter
-        Iterations of L-BFGS in a (W, c) step.
-    sweeps
-        Most sweeps of coordinate descent in a B step.
-    decoder
-        ``"exact"``: the decoder by ridge regression, solved once for each B. ``"lbfgs"``: by L-BFGS together with the
-        encoder, as in the paper; the same minimum, and not always reached. Relaxed: ``"exact"`` only.
-    init
-        Where the network starts: ``"eigen"``, the paper's; ``"second-moment"``; ``"itq"`` (see :mod:`._start`).
-    init_codes
-        The codes to start from: ``"itq"``, ITQ's, as in the paper; ``"random"``, to see what of a result is ITQ's.
-    scale
-        What X is scaled by, after its mean is taken off: a number, so that its total variance is that; None, not at
-        all; ``"range"``, the authors' (x − minimum of the feature) / range of all values instead. The terms are weighed
-        against the reconstruction of X, so that the scale decides what the lambdas mean.
-    validation
-        None, or a number of training samples that are queries for an early stop: training ends with the first iteration
-        that finds their nearest neighbours no better than the one before (mAP), and keeps the one before.
-    validation_neighbours
-        How many neighbours of each; they are looked for among at most 50,000 other samples. As large a share of them as
-        a search shall find is best.
-    random_state
-        Seed of ITQ's first rotation and of all other draws: an int, a ``numpy.random.Generator``, or None.
-    show_progress
-        A progress bar on a terminal: None, as the environment says; True or False, always or never.
-    callback
-        Called as ``callback(hasher, record)`` after each iteration, when ``hasher`` can encode already; ``record`` is
-        the new entry of ``history_``. If it returns True, training ends there. A model file does not keep it.
-
-    Learned: ``offset_``, ``scale_``; ``W1_``, ``c1_``, ``W2_``, … (the encoder); ``decoder_``, ``decoder_offset_``;
-    ``history_`` (a dict for each iteration: objective and its terms, flips of the B step, evaluations, seconds);
-    ``n_iter_``; ``best_iter_``, the iteration that was kept, the last if there is no early stop; ``converged_``,
-    whether the last B step changed at most 1 % of the bits (a warning, if not). Relaxed: the flips of an iteration are
-    the signs of H that the (W, c) step before it changed.
 
     Products are computed in float32 if that holds X, else in float64. X is copied once in that type; a memory map that
     is too large for that is read block by block.
+
+    Parameters
+    ----------
+    n_bits : int, default=32
+        Length of the code; at most the number of features (the codes start from ITQ's).
+    hidden_units : "auto" or list of int, default="auto"
+        Units of the hidden layers, first to last; ``"auto"``: the paper's, interpolated between its lengths.
+    lambda1, lambda2, lambda3, lambda4 : float
+        Weights of the terms: weights, quantization, independence, balance. The defaults are the paper's.
+    similarity : float, default=1.0
+        Weight of the reconstruction, which keeps similar vectors similar; the paper's 1. With 0, B is sgn(H).
+    constraint : {"discrete", "relaxed"}, default="discrete"
+        ``"discrete"``: the codes are variables of their own, solved for in the B step. ``"relaxed"``: they are left out
+        of training, as in methods before the paper's, and are the signs of the outputs afterwards. There is no B step
+        then and training does not start from ITQ's codes, so ``sweeps`` must be left alone, and ``lambda2`` too unless
+        ``init="itq"`` reads it.
+    max_iter : int, default=10
+        Outer iterations, each a B step and a (W, c) step; the paper's 10. Training ends earlier if neither step changes
+        anything.
+    lbfgs_iter : int, default=100
+        Iterations of L-BFGS in a (W, c) step.
+    sweeps : int, default=10
+        Most sweeps of coordinate descent in a B step.
+    decoder : {"exact", "lbfgs"}, default="exact"
+        ``"exact"``: the decoder by ridge regression, solved once for each B. ``"lbfgs"``: by L-BFGS together with the
+        encoder, as in the paper; the same minimum, and not always reached. Relaxed: ``"exact"`` only.
+    init : {"eigen", "second-moment", "itq"}, default="eigen"
+        Where the network starts (see :mod:`._init`); ``"eigen"`` is the paper's.
+    init_codes : {"itq", "random"}, default="itq"
+        The codes to start from: ITQ's, as in the paper, or random ones, to see how much of a result is due to ITQ.
+    scale : float, "range" or None, default=5.0
+        A number: X is centered and scaled to this total variance. None: it is only centered. ``"range"``: the authors'
+        (x − minimum of the feature) / range of all values. The terms are weighed against the reconstruction of X, so
+        that the scale decides what the lambdas mean.
+    validation : int, default=None
+        Number of training samples that are queries for an early stop: training ends with the first iteration that finds
+        their nearest neighbours no better than the one before (mAP), and keeps the one before. None: no early stop.
+    validation_neighbours : int, default=50
+        How many neighbours of each query count; they are looked for among at most 50,000 other samples. Best is the
+        share of them that a search is meant to find.
+    random_state : int, Generator or None, default=None
+        Seed of ITQ's first rotation and of all other draws.
+    show_progress : bool, default=None
+        Whether to show a progress bar; None: on a terminal.
+    callback : callable, default=None
+        Called as ``callback(hasher, record)`` after each iteration, when ``hasher`` can encode already; ``record`` is
+        the new entry of ``history_``. If it returns True, training ends. It is not saved with the model.
+
+    Attributes
+    ----------
+    offset_, scale_ : ndarray
+        What is taken off X and what it is divided by.
+    W1_, c1_, W2_, ... : ndarray
+        Weights and biases of the encoder.
+    decoder_, decoder_offset_ : ndarray
+        The decoder.
+    history_ : list of dict
+        For each iteration: the objective and its terms, flips of the B step, evaluations, seconds. Relaxed: the flips
+        are the signs of H that the (W, c) step before changed.
+    n_iter_, best_iter_ : int
+        The last iteration, and the one that was kept: the last one unless there is an early stop.
+    converged_ : bool
+        Whether the last B step changed at most 1 % of the bits; if not, there is a warning.
     """
 
     name = "udh-dnn"
     _beside_state = ("decoder_", "decoder_offset_")
+    _parameters: ClassVar[Mapping[str, Rule]] = {
+        "similarity": number(),
+        "constraint": choice("discrete", "relaxed"),
+        "sweeps": count(),
+        "decoder": choice("exact", "lbfgs"),
+        "init_codes": choice("itq", "random"),
+        "validation_neighbours": count(),
+    }
 
     def __init__(
         self,
@@ -166,12 +188,6 @@ class UDHDNN(NetworkHasher):
 
     def _check_parameters(self, n_features: int) -> None:
         super()._check_parameters(n_features)
-        check_count("sweeps", self.sweeps)
-        check_count("validation_neighbours", self.validation_neighbours)
-        check_choice("decoder", self.decoder, ("exact", "lbfgs"))
-        check_weight("similarity", self.similarity)
-        check_choice("constraint", self.constraint, ("discrete", "relaxed"))
-        check_choice("init_codes", self.init_codes, ("itq", "random"))
         if self.init_codes == "random" and (self.constraint == "relaxed" or self.init == "itq"):
             raise ValueError(
                 "init_codes must be 'itq' for constraint='relaxed', which has no codes, and for init='itq'."
@@ -184,127 +200,154 @@ class UDHDNN(NetworkHasher):
                 "codes should be."
             )
 
-    def _samples(self, X: Array, y: list[Hashable] | None, rng: np.random.Generator) -> Samples:
-        if self.validation:
-            check_validation(int(self.validation), int(self.validation_neighbours), len(X))
-        return Samples(X)
-
-    def _begin(self, X: Array, rng: np.random.Generator, threads: ThreadMap) -> tuple[Rows, list[Layer], Codes]:
-        rows, layers, B = super()._begin(X, rng, threads)
-        if self.init_codes == "random":
-            B = 2 * rng.integers(0, 2, B.shape, dtype=np.int8) - np.int8(1)
-        return rows, layers, B
-
-    def _training(self, samples: Samples, rows: Rows, layers: Sequence[Layer], B: Codes) -> _Training | _Relaxed:
-        similarity, exact, sweeps = float(self.similarity), self.decoder == "exact", int(self.sweeps)
+    def _unused(self) -> dict[str, str]:
+        unused = {} if self.validation else {"validation_neighbours": "without validation"}
         if self.constraint == "relaxed":
-            return _Relaxed(rows, layers, B, self._lambdas, similarity=similarity)
-        return _Training(rows, layers, B, self._lambdas, similarity=similarity, exact=exact, sweeps=sweeps)
+            unused["sweeps"] = "for constraint='relaxed', which has no B step"
+            if self.init != "itq":
+                unused["lambda2"] = "for constraint='relaxed', which has no quantization term"
+        return unused
 
-    def _early_stop(self, samples: Samples, rng: np.random.Generator) -> EarlyStop | None:
-        if not self.validation:
-            return None
-        return EarlyStop.by_neighbours(samples.X, int(self.validation), int(self.validation_neighbours), rng)
+    def _fit(self, X: Array, y: list[Hashable] | None) -> None:
+        started = time.perf_counter()
+        rng = np.random.default_rng(self.random_state)
+        max_iter, lbfgs_iter, n_queries = int(self.max_iter), int(self.lbfgs_iter), int(self.validation or 0)
+        if n_queries:
+            check_validation(n_queries, int(self.validation_neighbours), len(X))
+        with (
+            thread_map() as threads,
+            progress_bar(
+                "UDH-DNN", (max_iter + 1) * lbfgs_iter, unit="L-BFGS iterations", show=self.show_progress
+            ) as advance,
+        ):
+            rows, network, theta, B = self._start(X, rng, threads)
+            if self.init_codes == "random":
+                B = 2 * rng.integers(0, 2, B.shape, dtype=np.int8) - np.int8(1)
+            J: Discrete | Relaxed
+            if self.constraint == "discrete":
+                exact, sweeps = self.decoder == "exact", int(self.sweeps)
+                J = Discrete(rows, network, theta, B, self._lambdas, float(self.similarity), exact=exact, sweeps=sweeps)
+            else:
+                J = Relaxed(rows, network, theta, B, self._lambdas, float(self.similarity))
+            early = EarlyStop.by_neighbours(X, n_queries, int(self.validation_neighbours), rng) if n_queries else None
 
-    def _keep(self, training: _Training | _Relaxed) -> None:
-        super()._keep(training)
-        self.decoder_, self.decoder_offset_ = (part.copy() for part in training.decoder)
+            self.history_ = []
+            for t in range(max_iter + 1):
+                flips = J.code_step() if t else 0
+                minimum = J.network_step(lbfgs_iter, advance)
+                self._keep_layers(network.layers(J.theta))
+                self.decoder_, self.decoder_offset_ = (part.copy() for part in J.decoder)
+                stopped = self._end_iteration(minimum, flips, {}, early, started)
+                if stopped or (t and not flips and minimum.converged):  # neither step has anything left to do
+                    break
+                started = time.perf_counter()
+        self._end_training(flips, B.size, early, stopped=stopped)
 
 
-class _Training(Training):
-    """The variables of J, and the two steps that lower it in turn."""
+class Discrete:
+    """J of the encoder (theta), the decoder and codes B, and the two steps that lower it in turn."""
 
     def __init__(
         self,
         rows: Rows,
-        layers: Sequence[Layer],
+        network: Network,
+        theta: Floats,
         B: Codes,
         lambdas: Lambdas,
-        *,
         similarity: float = 1.0,
-        exact: bool,
+        *,
+        exact: bool = True,
         sweeps: int = 10,
     ) -> None:
-        super().__init__(rows, layers, B, lambdas)
+        self.rows, self.network, self.theta, self.B, self.lambdas = rows, network, theta, B, lambdas
         self.similarity, self.exact, self.sweeps = similarity, exact, sweeps
+        self._evaluate = Evaluation(network, rows)
         D, L = rows.shape[1], B.shape[1]
         # The paper's start: the identity, cut to L × D.
         self.decoder = Layer(np.eye(L, D), np.zeros(D))
         self.sums = DecoderSums(*rows.total(lambda block, X: decoder_sums(X, B[block].astype(X.dtype))))
 
     def code_step(self) -> int:
-        """The B step; gives the number of bits that it changed."""
+        """The B step; returns the number of bits that it changed."""
         W, c = self.decoder
         dtype = self.rows.dtype
         l0, l2 = self.similarity, dtype(self.lambdas.quantization)
         G, Wt, shift = l0 * (W @ W.T), np.ascontiguousarray(l0 * W.T, dtype=dtype), (l0 * (W @ c)).astype(dtype)
-        layers = fold(self.layers, dtype)
+        layers = self.network.cast(self.theta, dtype)
 
         def step(block: slice, X: Array) -> tuple[Any, ...]:
             # Q = λ₀ (X − 1 c_d) W_dᵀ + λ₂ H
-            Q = outputs_of(layers, X)
+            Q = self.network.outputs(layers, X)
             Q *= l2
             Q += X @ Wt
             Q -= shift
-            B = self.B[block]
+            B = self.B[block].copy()
             flips = descend(Q, G, B, self.sweeps)
-            return (flips, *decoder_sums(X, B.astype(dtype)))
+            return [B], flips, *decoder_sums(X, B.astype(dtype))
 
-        flips, *sums = self.rows.total(step)
-        self.sums = DecoderSums(*sums)
+        codes, flips, *sums = self.rows.total(step)
+        self.B, self.sums = np.concatenate(codes), DecoderSums(*sums)
         return int(flips)
 
     def network_step(self, max_iter: int, advance: Callable[[float], None]) -> Minimum:
-        """The (W, c) step: J at its end."""
+        """The (W, c) step; returns J at its end."""
+        n = len(self.theta)
         if self.exact:
             self.decoder = Layer(*self.sums.solve(self.lambdas.weights, self.similarity))
-            return super().network_step(max_iter, advance)
-        n = len(self.theta)
-        minimum = minimise(self.objective, np.append(self.theta, flatten([self.decoder])), max_iter, advance)
-        (self.decoder,) = layers_of(minimum.theta[n:], self.decoder.W.shape)
+            minimum = lbfgs(self.objective, self.theta, max_iter, advance)
+        else:
+            minimum = lbfgs(self.objective, np.append(self.theta, flatten([self.decoder])), max_iter, advance)
+            self.decoder = self._decoder(minimum.theta[n:])
         self.theta = minimum.theta[:n]
         return minimum
 
+    def _decoder(self, theta: Floats) -> Layer:
+        """Return the decoder whose parameters are ``theta``."""
+        W = self.decoder.W
+        return Layer(theta[: W.size].reshape(W.shape), theta[W.size :])
+
     def objective(self, theta: Floats) -> tuple[dict[str, float], Floats]:
-        """The five terms of J and its gradient; ``theta`` is the encoder's, and the decoder's if it is not held."""
+        """The five terms of J and its gradient; ``theta`` is the encoder's, and the decoder's if that is not held."""
         m, l0, l1, n = len(self.rows), self.similarity, self.lambdas.weights, len(self.theta)
-        (decoder,) = [self.decoder] if self.exact else layers_of(theta[n:], self.decoder.W.shape)
+        decoder = self.decoder if self.exact else self._decoder(theta[n:])
         loss, dW, dc = self.sums.loss(*decoder)
-        terms, gradient = self.network(theta[:n], lambda sums: encoder_terms(sums, m, self.lambdas), self.B)
-        weights = self._weights(theta[:n], gradient, float(np.sum(decoder.W**2)))
+        terms, gradient = self._evaluate(theta[:n], lambda sums: encoder_terms(sums, m, self.lambdas), self.B)
+        weights = weight_term(self.network, theta[:n], gradient, l1, float(np.sum(decoder.W**2)))
         terms = {"reconstruction": l0 * loss, "weights": weights, **terms}
         if self.exact:
             return terms, gradient
         return terms, np.concatenate([gradient, (l0 * dW + l1 * decoder.W).ravel(), l0 * dc])
 
 
-class _Relaxed(Training):
+class Relaxed:
     """J with H in the place of B, and no quantization; B holds the signs of H, which nothing depends on.
 
-    The decoder is at its best for every H, so that J is a function of the encoder alone. Where it is best its own
-    gradient is 0: ∂J/∂H is as if it were held. In turn with the encoder, held for a whole step, it would hold H too,
-    whose mean, and with it the signs, would hardly leave the start.
+    The decoder is the best one for every H, so that J is a function of the encoder alone; its own gradient is 0 there,
+    and ∂J/∂H is as if it were held. If it were held for a whole step, it would hold H too, whose mean, and with it the
+    signs, would hardly leave the start.
     """
 
     def __init__(
-        self, rows: Rows, layers: Sequence[Layer], B: Codes, lambdas: Lambdas, *, similarity: float = 1.0
+        self, rows: Rows, network: Network, theta: Floats, B: Codes, lambdas: Lambdas, similarity: float = 1.0
     ) -> None:
-        super().__init__(rows, layers, B, lambdas._replace(quantization=0.0))
-        self.similarity = similarity
+        self.rows, self.network, self.theta, self.B = rows, network, theta, B
+        self.lambdas, self.similarity = lambdas._replace(quantization=0.0), similarity
+        self._evaluate = Evaluation(network, rows)
         self._measure()
 
     def code_step(self) -> int:
-        """Nothing is solved here: gives the number of signs of H that the last (W, c) step changed."""
+        """Solves nothing; returns the number of signs of H that the last (W, c) step changed."""
         return self.flips
 
     def network_step(self, max_iter: int, advance: Callable[[float], None]) -> Minimum:
-        """The (W, c) step, L-BFGS on the encoder: J at its end."""
-        minimum = super().network_step(max_iter, advance)
+        """The (W, c) step, L-BFGS on the encoder; returns J at its end."""
+        minimum = lbfgs(self.objective, self.theta, max_iter, advance)
+        self.theta = minimum.theta
         self._measure()
         return minimum
 
     def objective(self, theta: Floats) -> tuple[dict[str, float], Floats]:
-        """The terms of J and its gradient, the decoder at its best."""
+        """The terms of J and its gradient, with the best decoder."""
         m, l0 = len(self.rows), self.similarity
 
         def reduce(sums: Sums) -> tuple[tuple[dict[str, float], float], Slope]:
@@ -317,21 +360,20 @@ class _Relaxed(Training):
             slope = Slope(A + l0 / m * (W @ W.T), T + l0 / m * (W @ c), b=0.0, C=-l0 / m * W.T)
             return ({"reconstruction": l0 * loss, **terms, "quantization": 0.0}, float(np.sum(W**2))), slope
 
-        (terms, square), gradient = self.network(theta, reduce, None)
-        return {**terms, "weights": self._weights(theta, gradient, square)}, gradient
+        (terms, square), gradient = self._evaluate(theta, reduce, None)
+        weights = weight_term(self.network, theta, gradient, self.lambdas.weights, square)
+        return {**terms, "weights": weights}, gradient
 
     def _measure(self) -> None:
-        """The signs of H and how many of them changed; the decoder, in float64."""
-        layers = fold(self.layers, np.float64)
+        """Set the signs of H, how many of them changed, and the decoder; in float64."""
+        layers = self.network.cast(self.theta, np.float64)
 
         def step(block: slice, X: Array) -> tuple[Any, ...]:
             X = X.astype(np.float64)
-            H = outputs_of(layers, X)
-            signs = signs_of(H)
-            flips = np.count_nonzero(signs != self.B[block])
-            self.B[block] = signs
-            return (flips, *decoder_sums(X, H))
+            H = self.network.outputs(layers, X)
+            B = signs(H)
+            return [B], np.count_nonzero(self.B[block] != B), *decoder_sums(X, H)
 
-        flips, *sums = self.rows.total(step)
-        self.flips, self.sums = int(flips), DecoderSums(*sums)
+        codes, flips, *sums = self.rows.total(step)
+        self.B, self.flips, self.sums = np.concatenate(codes), int(flips), DecoderSums(*sums)
         self.decoder = Layer(*self.sums.solve(self.lambdas.weights, self.similarity))

@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from hashlearn.codes import n_bytes, pack
-from hashlearn.hashers import METHODS, Hasher
-from hashlearn.hashers._steps import Activation, Affine, Center, Gaussian, Margins, Scale, Spheres, Step, UnitLength
+from hashlearn.hashers import Hasher
+from hashlearn.hashers.steps import Activation, Affine, Center, Gaussian, Margins, Scale, Spheres, Step, UnitLength
 from hashlearn.storage import atomic_path
 from hashlearn.vectors._rules import extra
 
@@ -31,7 +31,7 @@ FORMAT = "hashlearn encoder"
 VERSION = 1
 # Of 2022: taken by ONNX Runtime from 1.12 on.
 _OPSET, _IR_VERSION = 17, 8
-_OPERATORS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "cos": "Cos"}
+_OPERATORS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu", "cos": "Cos"}
 
 
 def export_onnx(hasher: Hasher, path: str | os.PathLike[str]) -> None:
@@ -44,7 +44,7 @@ def export_onnx(hasher: Hasher, path: str | os.PathLike[str]) -> None:
     check_is_fitted(hasher)
     graph = _Graph(onnx)
     values = "vectors"
-    for step in _steps_of(hasher):
+    for step in hasher.encoder_steps():
         values = _translate(step, values, graph)
     graph("Identity", values, name="values")
     ones = graph("GreaterOrEqual", "values", np.float32(0))
@@ -56,23 +56,6 @@ def export_onnx(hasher: Hasher, path: str | os.PathLike[str]) -> None:
     model = graph.model(hasher)
     with atomic_path(path) as temporary:
         temporary.write_bytes(model.SerializeToString(deterministic=True))
-
-
-def _steps_of(hasher: Hasher) -> list[Step]:
-    steps = hasher._steps()
-    # Steps that a class inherits are another encoder's if it has its own.
-    owner = {name: _depth(hasher, name) for name in ("_steps", "_project", "_projector")}
-    if steps is None or owner["_steps"] > min(owner.values()):
-        able = ", ".join(name for name, method in METHODS.items() if method._steps is not Hasher._steps)
-        raise ValueError(
-            f"{hasher.name} can't be exported: its encoder is not described in steps (_steps). Those that can: {able}."
-        )
-    return steps
-
-
-def _depth(hasher: Hasher, name: str) -> int:
-    """How many classes up from the hasher's the one is that defines ``name``."""
-    return next(depth for depth, owner in enumerate(type(hasher).__mro__) if name in vars(owner))
 
 
 class _Graph:
@@ -184,7 +167,7 @@ def _divide(Y: str, sizes: str, graph: _Graph) -> str:
 
 
 def _margins(Y: str, M: int, b: int, graph: _Graph) -> str:
-    """See :class:`~hashlearn.hashers._steps.Margins`; a 0 in the shape of a Reshape keeps the size."""
+    """See :class:`~hashlearn.hashers.steps.Margins`; a 0 in the shape of a Reshape keeps the size."""
     k = 1 << b
     left = runs = graph("Reshape", Y, [0, M, k])
     margins = []

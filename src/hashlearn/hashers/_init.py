@@ -1,10 +1,10 @@
-"""Where a network's training starts.
+"""Where the training of a network starts.
 
 - ``"eigen"``, the paper's: weights are the leading eigenvectors of the covariance of each layer's input, biases 0.
-- ``"second-moment"``, of the authors' later code: the same of the second moment, whose mean is not taken off.
-- ``"itq"``, ours: a network that gives nearly the codes of ITQ to begin with. One unit of each hidden layer stands for
-  one bit, steep in the ITQ projection; the others take the leading eigenvectors; the last layer is a ridge regression
-  to the codes. L-BFGS has little left to do in its first step.
+- ``"second-moment"``, from the authors' later code: the same for the second moment, which includes the mean.
+- ``"itq"``, ours: a network whose codes are nearly those of ITQ. One unit of each hidden layer stands for one bit, with
+  a steep sigmoid of the ITQ projection; the others take the leading eigenvectors; the last layer is a ridge regression
+  to the codes. It leaves L-BFGS little to do in its first step.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._linear import principal_directions
-from hashlearn.hashers._network import Layer, fold, outputs_of
-from hashlearn.hashers._rows import Rows
+from hashlearn.hashers._network import Layer, Network, flatten
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
-STARTS = ("eigen", "second-moment", "itq")
-# How steep a bit's unit is, in standard deviations of the ITQ projections; and in the hidden layers after the first.
+INITS = ("eigen", "second-moment", "itq")
+# The slope of a bit's unit, in standard deviations of the ITQ projections; and in the hidden layers after the first.
 _STEEP, _STEEP_AGAIN = 4.0, 4.0
 
 
 def eigen_layers(
-    rows: Rows, sizes: Sequence[int], rng: np.random.Generator, covariance: Floats, *, centred: bool = True
+    rows: Rows, sizes: Sequence[int], rng: np.random.Generator, covariance: Floats, *, center: bool = True
 ) -> list[Layer]:
     """Each layer's weights the leading eigenvectors of its input's covariance (of X: ``covariance``), biases 0.
 
@@ -37,7 +37,7 @@ def eigen_layers(
     layers: list[Layer] = []
     for t in sizes[1:]:
         if layers:
-            covariance = _covariance(rows, layers, centred=centred)[1]
+            covariance = _covariance(rows, layers, center=center)[1]
         layers.append(Layer(_directions(covariance, t, rng), np.zeros(t)))
     return layers
 
@@ -80,32 +80,38 @@ def _directions(covariance: Floats, n: int, rng: np.random.Generator) -> Floats:
     return np.hstack([W, beyond / np.linalg.norm(beyond, axis=0)])
 
 
-def _covariance(rows: Rows, layers: Sequence[Layer], *, centred: bool = True) -> tuple[Floats, Floats]:
-    """Mean (s,) and covariance (s, s) of the outputs of the last of these hidden layers."""
-    hidden = fold(layers, rows.dtype, all_hidden=True)
+def _hidden_part(rows: Rows, layers: Sequence[Layer]) -> tuple[Network, list[Layer]]:
+    """Return the network that ends with the last of these hidden layers, and its layers in the type of the rows."""
+    network = Network((rows.shape[1], *(len(layer.c) for layer in layers)), output="sigmoid")
+    return network, network.cast(flatten(layers), rows.dtype) if layers else []
+
+
+def _covariance(rows: Rows, layers: Sequence[Layer], *, center: bool = True) -> tuple[Floats, Floats]:
+    """Return mean (s,) and covariance (s, s) of the outputs of the last of these hidden layers."""
+    hidden, weights = _hidden_part(rows, layers)
 
     def part(block: slice, X: Array) -> tuple[Floats, Floats]:
-        S = outputs_of(hidden, X)
-        S -= 0.5  # where sigmoids of small inputs are: what they vary by would be lost beside it
+        S = hidden.outputs(weights, X)
+        S -= 0.5  # sigmoids of small inputs are near 0.5, and beside it their small differences would be lost
         return S.sum(axis=0, dtype=np.float64), (S.T @ S).astype(np.float64)
 
     mean, second = (total / len(rows) for total in rows.total(part))
     covariance = second - np.outer(mean, mean)
     mean = mean + 0.5
-    return mean, covariance if centred else covariance + np.outer(mean, mean)
+    return mean, covariance if center else covariance + np.outer(mean, mean)
 
 
 def _regression(rows: Rows, layers: Sequence[Layer], B: NDArray[np.int8], penalty: float) -> Layer:
-    """The last layer: W, c that minimise ‖S W + 1 c − B‖²/m + penalty ‖W‖², S the outputs of the layer before."""
-    hidden = fold(layers, rows.dtype, all_hidden=True)
+    """The last layer: W, c that minimize ‖S W + 1 c − B‖²/m + penalty ‖W‖², S the outputs of the layer before."""
+    hidden, weights = _hidden_part(rows, layers)
 
     def part(block: slice, X: Array) -> tuple[Floats, Floats]:
-        S = outputs_of(hidden, X) if hidden else X
+        S = hidden.outputs(weights, X) if weights else X
         S = np.hstack([S, np.ones((len(S), 1), dtype=S.dtype)])
         return (S.T @ S).astype(np.float64), (S.T @ B[block].astype(S.dtype)).astype(np.float64)
 
     SS, SB = (total / len(rows) for total in rows.total(part))
-    # The bias is not penalised; the least penalty keeps outputs that never vary from making it singular.
+    # The bias is not penalized; the least penalty keeps outputs that never vary from making it singular.
     ridge = np.full(len(SS), max(penalty, 1e-9))
     ridge[-1] = 0
     solution = np.linalg.solve(SS + np.diag(ridge), SB)

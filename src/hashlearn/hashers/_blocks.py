@@ -1,0 +1,178 @@
+"""Rows of vectors in blocks: map a function over them, add up its results in a fixed order, draw shuffled batches.
+
+The functions of :meth:`Rows.map` and :meth:`Rows.total` take and return plain arrays and write into none that another
+block sees, so that they can run in a thread, in a process or on another machine. Results are added in an order that
+does not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hashlearn.hashers.steps import compute_type
+from hashlearn.memory import free_memory
+from hashlearn.threads import ThreadMap, cores
+
+Array = NDArray[Any]
+R = TypeVar("R")
+
+# Elements of X in a block of :func:`row_blocks`: its float32 copy (4 MiB) stays in a shared cache.
+_BLOCK_ELEMENTS = 1 << 20
+# Rows in a block of :class:`Rows`: what is made of them stays near a core, and BLAS still runs at its full rate.
+BLOCK_ROWS = 2048
+# Blocks are summed in so many parts, which are then added in order.
+PARTS = 16
+# A memory map is copied into memory if the copy, and what is kept beside it, takes at most this share of it.
+_SHARE_OF_MEMORY = 0.5
+
+
+def row_blocks(X: Array, width: int = 1) -> list[slice]:
+    """Cut ``X`` into blocks of rows that stay in cache, also if ``width`` values are made of each row."""
+    rows = max(1, _BLOCK_ELEMENTS // max(X.shape[1], width))
+    return [slice(start, min(start + rows, len(X))) for start in range(0, len(X), rows)]
+
+
+def in_parts(blocks: Sequence[slice]) -> list[list[slice]]:
+    """Group blocks into at most :data:`PARTS` parts of about equal size."""
+    n = min(len(blocks), PARTS)
+    return [list(blocks[len(blocks) * i // n : len(blocks) * (i + 1) // n]) for i in range(n)]
+
+
+def total(
+    work: Callable[[slice], Iterable[Any]], parts: Sequence[list[slice]], threads: ThreadMap, *, large: bool = False
+) -> list[Any]:
+    """Add up, item by item, what ``work(block)`` returns: blocks within a part, then parts, always in this order.
+
+    Parameters
+    ----------
+    work : callable
+        Returns new arrays or numbers, which are added, or lists, which are joined.
+    parts : sequence of lists of slices
+        Blocks of rows.
+    threads : ThreadMap
+        Parts are shared among these threads.
+    large : bool, default=False
+        Hold no more results at a time than there are cores, because each takes much memory.
+    """
+
+    def part_total(part: list[slice]) -> list[Any]:
+        return _add(work(block) for block in part)
+
+    step = cores() if large else len(parts)
+    groups = (parts[start : start + step] for start in range(0, len(parts), step))
+    return _add(result for group in groups for result in threads(part_total, group))
+
+
+def _add(results: Iterable[Iterable[Any]]) -> list[Any]:
+    sums: list[Any] = []
+    for result in results:
+        if sums:
+            for i, item in enumerate(result):
+                sums[i] += item
+        else:
+            sums = list(result)
+    return sums
+
+
+class Rows:
+    """(X − offset) / scale, a block of rows at a time.
+
+    Rows are prepared once, as a copy in the type that is computed in. If X is a memory map of a file that is too large
+    for that, only the blocks in use are in memory, and each is read and prepared whenever it is needed.
+
+    Parameters
+    ----------
+    X : ndarray of shape (m, D)
+    offset : ndarray of shape (D,)
+    scale : float
+    thread_map : ThreadMap
+    beside : int, default=0
+        How many numbers of the same type will be kept in memory for each row as well.
+    """
+
+    def __init__(
+        self,
+        X: Array,
+        offset: NDArray[np.float64],
+        scale: float,
+        thread_map: ThreadMap,
+        *,
+        beside: int = 0,
+    ) -> None:
+        self.dtype = compute_type(X.dtype)
+        self.shape: tuple[int, int] = X.shape
+        self._X = X
+        #: Whether rows are read whenever they are needed.
+        self.streamed = is_mapped(X) and self._bytes(X.shape[1] + beside) > _SHARE_OF_MEMORY * free_memory()
+        #: At most :data:`PARTS` lists of blocks of about equal size.
+        self.parts = _even_parts(len(X))
+        self._offset = offset.astype(self.dtype)
+        self._factor = self.dtype(1 / scale)
+        self._threads = thread_map
+        self._prepared: Array | None = None
+        if not self.streamed:
+            prepared = np.empty(self.shape, dtype=self.dtype)
+            thread_map(lambda part: [self._prepare(block, out=prepared[block]) for block in part], self.parts)
+            self._prepared = prepared
+
+    def __len__(self) -> int:
+        return len(self._X)
+
+    def _bytes(self, width: int) -> int:
+        return len(self) * width * np.dtype(self.dtype).itemsize
+
+    def _prepare(self, block: slice, out: Array | None = None) -> Array:
+        if out is None:  # in C order, whatever that of X is: products round differently otherwise
+            out = np.empty((block.stop - block.start, self.shape[1]), dtype=self.dtype)
+        X: Array = np.subtract(self._X[block], self._offset, out=out, dtype=self.dtype)
+        X *= self._factor
+        return X
+
+    def __getitem__(self, block: slice) -> Array:
+        """A block of rows; read-only by convention."""
+        return self._prepare(block) if self._prepared is None else self._prepared[block]
+
+    def each(self, work: Callable[[slice, Array], object]) -> None:
+        """Call ``work(block, X of the block)`` for every block, to fill arrays of another layout."""
+        self._threads(lambda part: [work(block, self[block]) for block in part], self.parts)
+
+    def map(self, work: Callable[[slice, Array], Array]) -> Array:
+        """Join what ``work(block, X of the block)`` returns, in the order of the rows."""
+
+        def part_results(part: list[slice]) -> list[Array]:
+            return [work(block, self[block]) for block in part]
+
+        return np.concatenate([result for part in self._threads(part_results, self.parts) for result in part])
+
+    def total(self, work: Callable[[slice, Array], Iterable[Any]], *, large: bool = False) -> list[Any]:
+        """Add up what ``work(block, X of the block)`` returns (see :func:`total`)."""
+        return total(lambda block: work(block, self[block]), self.parts, self._threads, large=large)
+
+
+def shuffled_batches(n: int, size: int, rng: np.random.Generator) -> Iterator[NDArray[np.intp]]:
+    """Yield the numbers below ``n`` in random order, ``size`` at a time; the last batch may be smaller."""
+    order = rng.permutation(n)
+    return (order[start : start + size] for start in range(0, n, size))
+
+
+def _even_parts(m: int) -> list[list[slice]]:
+    n = min(PARTS, -(-m // BLOCK_ROWS))
+    return [_cut(part, -(-(part.stop - part.start) // BLOCK_ROWS)) for part in _cut(slice(0, m), n)]
+
+
+def _cut(part: slice, n: int) -> list[slice]:
+    size = part.stop - part.start
+    return [slice(part.start + size * i // n, part.start + size * (i + 1) // n) for i in range(n)]
+
+
+def is_mapped(X: Array) -> bool:
+    """Whether an array's memory is a file. A copy of a memory map is a ``np.memmap`` too, but its memory is not."""
+    base: Any = X
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, mmap.mmap)

@@ -1,0 +1,206 @@
+"""What UDH-DNN and SDH-DNN share: the terms of their objectives that concern the network, its start, the record."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from hashlearn.codes import signs
+from hashlearn.hashers import itq
+from hashlearn.hashers._blocks import Rows
+from hashlearn.hashers._early_stop import EarlyStop
+from hashlearn.hashers._init import INITS, eigen_layers, itq_layers
+from hashlearn.hashers._layered import VARIANCE, LayeredHasher, units_by_length
+from hashlearn.hashers._linear import mean_and_covariance
+from hashlearn.hashers._network import Network, Slope, Sums, flatten
+from hashlearn.hashers._optim import Minimum
+from hashlearn.hashers._parameters import CALLBACK, Rule, choice, count, either, number, optional
+from hashlearn.threads import ThreadMap
+
+Array = NDArray[Any]
+Codes = NDArray[np.int8]
+Floats = NDArray[np.float64]
+
+# Training has converged if its last B step changed at most this share of the bits.
+_SETTLED = 0.01
+# Units of layers 2 and 3 by bits: the paper's, for CIFAR-10 and MNIST and for SIFT (128 features).
+_UNITS = {8: (90, 20), 16: (90, 30), 32: (120, 50), 64: (160, 110)}
+_UNITS_SHORT = {8: (90, 20), 16: (90, 30), 32: (100, 50), 64: (100, 80)}
+
+
+class Lambdas(NamedTuple):
+    """The weights of the terms, λ₁ … λ₄."""
+
+    weights: float
+    quantization: float
+    independence: float
+    balance: float
+
+
+def encoder_terms(sums: Sums, m: int, lambdas: Lambdas) -> tuple[dict[str, float], Slope]:
+    """Return λ₂/(2m) ‖H − B‖², λ₃/2 ‖HᵀH/m − I‖² and λ₄/(2m) ‖Hᵀ1‖², and their ∂/∂H."""
+    L = len(sums.gram)
+    _, l2, l3, l4 = lambdas
+    C = sums.gram / m - np.eye(L)
+    h = sums.class_sums.sum(axis=0)
+    terms = {
+        # ‖H − B‖² = ‖H‖² − 2 ⟨H, B⟩ + mL
+        "quantization": l2 / (2 * m) * (float(np.trace(sums.gram)) - 2 * sums.agreement + m * L),
+        "independence": l3 / 2 * float(np.sum(C * C)),
+        "balance": l4 / (2 * m) * float(h @ h),
+    }
+    # λ₂/m (H − B) + 2λ₃/m H (HᵀH/m − I) + λ₄/m 1 (1ᵀH)
+    return terms, Slope(A=l2 / m * np.eye(L) + 2 * l3 / m * C, T=l4 / m * h[None], b=-l2 / m)
+
+
+def weight_term(network: Network, theta: Floats, gradient: Floats, l1: float, square: float = 0.0) -> float:
+    """Return λ₁/2 Σ ‖W‖², ``square`` of other weights included; its gradient is added to ``gradient``."""
+    for (W, _), (slope, _) in zip(network.layers(theta), network.layers(gradient), strict=True):
+        slope += l1 * W
+        square += float(np.sum(W**2))
+    return l1 / 2 * square
+
+
+def auto_units(n_bits: int, n_features: int) -> tuple[int, ...]:
+    """Return the units of the hidden layers: the paper's (see :func:`._layered.units_by_length`)."""
+    return units_by_length(_UNITS_SHORT if n_features <= 128 else _UNITS, n_bits, n_features)
+
+
+class DNNHasher(LayeredHasher):
+    """A method that trains a network together with codes."""
+
+    lambda1: float
+    lambda2: float
+    lambda3: float
+    lambda4: float
+
+    max_iter: int
+    lbfgs_iter: int
+    init: str
+    scale: float | str | None
+    validation: int | None
+    random_state: Any
+    show_progress: bool | None
+    callback: Callable[..., object] | None
+
+    history_: list[dict[str, Any]]
+
+    #: What an iteration learns beside the arrays of a model file; an early stop restores it too.
+    _beside_state: ClassVar[tuple[str, ...]] = ()
+    _max_bits_reason = "whose codes start from ITQ's"
+    _not_saved = ("callback",)
+    _parameters: ClassVar[Mapping[str, Rule]] = {
+        **{f"lambda{i}": number() for i in range(1, 5)},
+        "max_iter": count(),
+        "lbfgs_iter": count(),
+        "init": choice(*INITS),
+        "scale": optional(either(choice("range"), VARIANCE)),
+        "validation": optional(count()),
+        "callback": CALLBACK,
+    }
+
+    def _auto_units(self, n_bits: int, n_features: int) -> tuple[int, ...]:
+        return auto_units(n_bits, n_features)
+
+    def _check_parameters(self, n_features: int) -> None:
+        super()._check_parameters(n_features)
+        for n in self._hidden(n_features, self.n_bits):
+            if self.init == "itq" and n < self.n_bits:
+                raise ValueError(
+                    f"hidden_units must be at least n_bits ({self.n_bits}) for init='itq', which takes a unit for each "
+                    f"bit; got {n}."
+                )
+
+    @property
+    def _lambdas(self) -> Lambdas:
+        return Lambdas(float(self.lambda1), float(self.lambda2), float(self.lambda3), float(self.lambda4))
+
+    def _start(self, X: Array, rng: np.random.Generator, threads: ThreadMap) -> tuple[Rows, Network, Floats, Codes]:
+        """Return the scaled rows, the network, its first parameters, and the codes of ITQ; set offset_ and scale_."""
+        mean, covariance = mean_and_covariance(X, threads)
+        components, _ = itq.learn(X, mean, covariance, self.n_bits_, rng, threads)
+        self.offset_, self.scale_ = _offset_and_scale(X, self.scale, mean, float(np.trace(covariance)))
+        network = self._network(X.shape[1])
+        sizes, scale = network.sizes, float(self.scale_)
+        rows = Rows(X, self.offset_, scale, threads, beside=sum(sizes[1:]))
+        # Of the rows, which are centered and scaled.
+        mean, covariance, components = (mean - self.offset_) / scale, covariance / scale**2, components * scale
+        P, shift = components.astype(rows.dtype), (mean @ components).astype(rows.dtype)
+        B = rows.map(lambda _, X: signs(X @ P - shift))
+        if self.init == "itq":
+            lambdas = self._lambdas
+            penalty = lambdas.weights / lambdas.quantization if lambdas.quantization else 0.0
+            layers = itq_layers(rows, sizes, rng, mean, covariance, components, B, penalty)
+        else:
+            if self.init == "second-moment":
+                covariance = covariance + np.outer(mean, mean)
+            layers = eigen_layers(rows, sizes, rng, covariance, center=self.init == "eigen")
+        return rows, network, flatten(layers), B
+
+    def _end_iteration(
+        self, minimum: Minimum, flips: int, remarks: Mapping[str, float], early: EarlyStop | None, started: float
+    ) -> bool:
+        """Record an iteration; return whether the early stop or the callback ends training."""
+        t = len(self.history_)
+        record = {
+            "iteration": t,
+            "objective": sum(minimum.terms.values()),
+            **minimum.terms,
+            **remarks,
+            "flips": flips,
+            "evaluations": minimum.evaluations,
+            "seconds": time.perf_counter() - started,
+        }
+        self.history_.append(record)
+        self.n_iter_ = self.best_iter_ = t
+        stop = early is not None and early.reached(self, record)
+        if self.callback is not None:
+            answer = self.callback(self, record)
+            stop |= isinstance(answer, (bool, np.bool_)) and bool(answer)
+        return stop
+
+    def _end_training(self, flips: int, n_bits: int, early: EarlyStop | None, *, stopped: bool) -> None:
+        """Set converged_ and, after an early stop, the best iteration; warn if training has not converged.
+
+        ``flips``: bits that the last B step changed, of ``n_bits`` bits of all codes.
+        """
+        share = flips / n_bits
+        self.converged_ = self.n_iter_ > 0 and share <= _SETTLED
+        if early is not None:
+            early.restore(self)
+        if not self.converged_ and not stopped:
+            warnings.warn(
+                f"{self.name.upper()} has not converged: {share:.1%} of the bits changed in the last of its "
+                f"{self.max_iter} iterations (max_iter).",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def summary(self) -> dict[str, Any]:
+        if not hasattr(self, "history_"):  # read from a file
+            return {}
+        return {
+            "objective": self.history_[self.best_iter_]["objective"],
+            "iterations": self.n_iter_,
+            "kept_iteration": self.best_iter_,
+            "converged": self.converged_,
+        }
+
+
+def _offset_and_scale(
+    X: Array, scale: float | str | None, mean: Floats, variance: float
+) -> tuple[Floats, NDArray[np.float64]]:
+    """Return what is taken off X and what it is divided by; ``variance``: its total."""
+    if isinstance(scale, str):  # "range"
+        offset = X.min(axis=0).astype(np.float64)
+        divisor = float(X.max()) - offset.min()
+    else:
+        offset = mean
+        divisor = 1.0 if scale is None else np.sqrt(variance / float(scale))
+    return offset, np.array(divisor if divisor > 0 else 1.0)  # 0 if all samples are equal

@@ -1,0 +1,140 @@
+"""Optimizers: gradient descent, L-BFGS (SciPy's) and Adam, as plain functions.
+
+An objective is a sum of named terms: a function of the parameters that returns the terms and the gradient of their sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Terms = dict[str, float]
+Objective = Callable[[Floats], tuple[Terms, Floats]]
+Batch = TypeVar("Batch")
+
+# How many pairs of steps and gradient changes L-BFGS keeps: more need fewer evaluations, but more time between them.
+MEMORY = 20
+# How often gradient descent halves the rate of a step.
+_HALVINGS = 60
+
+
+class Minimum(NamedTuple):
+    """The lowest point of a run of L-BFGS."""
+
+    theta: Floats
+    terms: Terms  #: at theta
+    evaluations: int
+    #: False if it ended because its iterations were used up.
+    converged: bool
+
+
+def lbfgs(
+    objective: Objective,
+    theta: Floats,
+    max_iter: int,
+    advance: Callable[[float], Any] = lambda _: None,
+    *,
+    memory: int = MEMORY,
+) -> Minimum:
+    """Minimize by at most ``max_iter`` iterations of L-BFGS; never ends above its start.
+
+    Parameters
+    ----------
+    objective : callable
+    theta : ndarray of shape (n,)
+        Where to start.
+    max_iter : int
+    advance : callable
+        Called with the number of iterations just done.
+    memory : int
+        How many pairs of steps and gradient changes stand for the Hessian.
+    """
+    from scipy.optimize import minimize
+
+    best: tuple[float, Terms, Floats] = (np.inf, {}, theta)
+    evaluations = 0
+
+    def value_and_gradient(theta: Floats) -> tuple[float, Floats]:
+        nonlocal best, evaluations
+        terms, gradient = objective(theta)
+        value = sum(terms.values())
+        evaluations += 1
+        if evaluations == 1 and not np.isfinite(value):
+            raise ValueError("the objective is not finite for these vectors at this scale; scale them (scale=).")
+        if value < best[0]:
+            best = (value, terms, theta.copy())
+        return value, gradient
+
+    result = minimize(
+        value_and_gradient,
+        theta,
+        jac=True,
+        method="L-BFGS-B",
+        callback=lambda _: advance(1),
+        # The objective is a mean over samples, computed in float32: its last digits are noise.
+        options={"maxiter": max_iter, "maxfun": 2 * max_iter + 20, "maxcor": memory, "ftol": 1e-10, "gtol": 1e-9},
+    )
+    advance(max_iter - result.nit)
+    # Status 1: iterations or evaluations used up. 2: the line search finds nothing lower, at the level of the noise.
+    _, terms, lowest = best
+    return Minimum(lowest, terms, evaluations, converged=result.status != 1)
+
+
+def gradient_descent(objective: Objective, theta: Floats, rate: float) -> Iterator[tuple[Floats, Terms]]:
+    """Yield the parameters and the terms at the start and after each step of gradient descent, without end.
+
+    A step that ends above the start, or is not finite, is repeated at half the rate, which all later steps keep.
+
+    Raises
+    ------
+    FloatingPointError
+        The objective is not finite at the start, or every rate ends above it.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # weights that run away are noticed below
+        terms, gradient = objective(theta)
+    highest = sum(terms.values())
+    if not np.isfinite(highest) or not np.isfinite(gradient).all():
+        raise FloatingPointError("the objective is not finite at the start")
+    while True:
+        yield theta, terms
+        for _ in range(_HALVINGS):
+            with np.errstate(over="ignore", invalid="ignore"):
+                there = theta - rate * gradient
+                terms, slope = objective(there)
+            if sum(terms.values()) <= highest and np.isfinite(slope).all():
+                break
+            rate /= 2
+        else:
+            raise FloatingPointError(f"every rate down to {rate:.2g} ends above the start")
+        theta, gradient = there, slope
+
+
+def adam(
+    objective: Callable[[Floats, Batch], tuple[Terms, Floats]],
+    theta: Floats,
+    batches: Iterable[Batch],
+    *,
+    rate: float = 1e-3,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+) -> Iterator[tuple[Floats, Terms]]:
+    """Yield the parameters after a step of Adam on each batch, and the terms on that batch before the step.
+
+    D. P. Kingma and J. Ba, "Adam: a method for stochastic optimization", ICLR 2015, Algorithm 1. The parameters are
+    one array that is changed in place: copy it to keep it.
+    """
+    theta = theta.copy()
+    first, second = np.zeros_like(theta), np.zeros_like(theta)
+    for t, batch in enumerate(batches, 1):
+        terms, gradient = objective(theta, batch)
+        first += (1 - beta1) * (gradient - first)
+        second += (1 - beta2) * (gradient * gradient - second)
+        size = rate * np.sqrt(1 - beta2**t) / (1 - beta1**t)
+        # ε is added to √(second / (1 − β₂ᵗ)), as in the paper's Algorithm 1.
+        theta -= size * first / (np.sqrt(second) + epsilon * np.sqrt(1 - beta2**t))
+        yield theta, terms
