@@ -227,11 +227,11 @@ def bench_end_to_end() -> dict[str, Any]:
     dataset = load("mnist")
     truth = dataset_truth(dataset, setting("mnist"))
 
-    def map_of(hasher: Any) -> float:
+    def read_map(hasher: Any) -> float:
         return round(100 * judge(hasher, dataset, setting("mnist"), truth=truth).map, 2)
 
     rows, totals = [], {}
-    itq = {n_bits: map_of(ITQ(n_bits, random_state=0).fit(dataset.train)) for n_bits in (8, 16, 24, 32)}
+    itq = {n_bits: read_map(ITQ(n_bits, random_state=0).fit(dataset.train)) for n_bits in (8, 16, 24, 32)}
     grid = {entry.name: entry.parameters for entry in experiment("fig-mnist").entries}
     for variant, parameters in (("from itq", grid["udh-dnn-from-itq"]), ("default", grid["udh-dnn"])):
         for n_bits in itq:
@@ -248,7 +248,7 @@ def bench_end_to_end() -> dict[str, Any]:
                 "network_seconds": round(spent["network_step"], 1),
                 "code_seconds": round(spent["code_step"], 1),
                 "evaluations": sum(record["evaluations"] for record in hasher.history_),
-                "map": map_of(hasher),
+                "map": read_map(hasher),
                 "itq_map": itq[n_bits],
             }
             print("MNIST:", ", ".join(f"{key} {value}" for key, value in row.items()), flush=True)

@@ -77,7 +77,7 @@ def key_of(run: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(run[name] for name in ("dataset", "variant", "n_bits", "seed"))
 
 
-def parameters_of(hasher: Any) -> dict[str, Any]:
+def all_parameters(hasher: Any) -> dict[str, Any]:
     """All that a run depends on; defaults may change."""
     left_out = ("n_bits", "random_state", "callback", "show_progress")
     return {name: value for name, value in hasher.get_params().items() if name not in left_out}
@@ -87,7 +87,7 @@ def is_supervised(method: str) -> bool:
     return any(METHODS[kind].supervised for kind in KINDS[method])
 
 
-def setting_of(method: str, name: str) -> Setting:
+def entry_setting(method: str, name: str) -> Setting:
     """The paper's; a supervised method is judged by labels."""
     return setting(f"{name}-labels" if is_supervised(method) else name)
 
@@ -136,7 +136,7 @@ def run_all(
     method: str, name: str, variants: Sequence[str], runs: list[dict[str, Any]], path: Path | None, seeds: int | None
 ) -> None:
     lengths, n = REPETITIONS[name]
-    how = setting_of(method, name)
+    how = entry_setting(method, name)
     hashers = {
         variant: METHODS[kind](**VARIANTS[kind][variant])
         for kind in KINDS[method]
@@ -146,7 +146,7 @@ def run_all(
     for run in runs:
         hasher = hashers.get(run["variant"]) if run["dataset"] == name else None
         # A parameter that the method has got since was, in effect, at its default.
-        if hasher and {**parameters_of(type(hasher)()), **run["parameters"]} != parameters_of(hasher):
+        if hasher and {**all_parameters(type(hasher)()), **run["parameters"]} != all_parameters(hasher):
             raise SystemExit(f"the file holds a run with other parameters: {run}")
     done = {key_of(run) for run in runs}
     for seed, dataset in repetitions(name, min(n, seeds or n)):
@@ -175,7 +175,7 @@ def run_all(
                 run |= {key: round(last[key], 3) for key in ("pairs", "pairs_of_codes") if key in last}
             if hasattr(hasher, "converged_"):
                 run |= {"converged": bool(hasher.converged_)}
-            run |= {"truth": truth.description, "protocol": str(how.protocol), "parameters": parameters_of(hasher)}
+            run |= {"truth": truth.description, "protocol": str(how.protocol), "parameters": all_parameters(hasher)}
             print(", ".join(f"{key} {value}" for key, value in run.items() if key not in TEXTS), flush=True)
             runs.append(run)
             machine.keep({"runs": runs, "rows": summary(runs)}, path)

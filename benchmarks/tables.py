@@ -19,7 +19,7 @@ from typing import Any
 from hashlearn.experiments.claims import GAINS
 from hashlearn.experiments.grid import experiment
 from hashlearn.experiments.results import Results
-from hashlearn.experiments.summary import Cell, Outcomes, outcomes_of, signed_points
+from hashlearn.experiments.summary import Cell, Outcomes, group_outcomes, signed_points
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -102,7 +102,7 @@ def rows_of(name: str) -> list[Row]:
 @cache
 def reproduced() -> dict[tuple[str, str], Outcomes]:
     """What `hashlearn reproduce` found, by experiment and data set."""
-    found = outcomes_of(Results(RESULTS / "reproduce").all())
+    found = group_outcomes(Results(RESULTS / "reproduce").all())
     return {(one.experiment.name, one.data): one for one in found if not one.small}
 
 

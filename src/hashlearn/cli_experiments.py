@@ -17,8 +17,8 @@ from hashlearn._printing import count, say
 
 if TYPE_CHECKING:
     from hashlearn.experiments.grid import Experiment
-    from hashlearn.experiments.reproducing import Outcome
-    from hashlearn.experiments.watching import Progress
+    from hashlearn.experiments.progress_display import Progress
+    from hashlearn.experiments.scheduler import Outcome
 
 
 def reproduce(
@@ -117,7 +117,7 @@ def _note_the_left_out(chosen: Iterable[Experiment], bits: list[int] | None, met
 
 
 def _list(chosen: Iterable[Experiment], as_json: bool) -> None:
-    from hashlearn.experiments.grid import runs_of
+    from hashlearn.experiments.grid import plan_runs
 
     found = [
         {
@@ -127,7 +127,7 @@ def _list(chosen: Iterable[Experiment], as_json: bool) -> None:
             "bits": list(experiment.bits),
             "seeds": experiment.seeds,
             "methods": experiment.methods,
-            "runs": len(list(runs_of(experiment, experiment.data[0]))),
+            "runs": len(list(plan_runs(experiment, experiment.data[0]))),
         }
         for experiment in chosen
     ]
@@ -142,7 +142,7 @@ def _list(chosen: Iterable[Experiment], as_json: bool) -> None:
 
 
 def _run(chosen: list[Experiment], results: Any, jobs: int) -> tuple[Outcome, Progress]:
-    from hashlearn.experiments.reproducing import reproduce as run
+    from hashlearn.experiments.scheduler import reproduce as run
 
     with _watch(jobs) as progress:
         try:
@@ -155,7 +155,7 @@ def _run(chosen: list[Experiment], results: Any, jobs: int) -> tuple[Outcome, Pr
 
 @contextmanager
 def _watch(jobs: int) -> Iterator[Progress]:
-    from hashlearn.experiments.watching import Lines, Live
+    from hashlearn.experiments.progress_display import Lines, Live
     from hashlearn.progress import is_watched
 
     if is_watched():
@@ -169,7 +169,7 @@ def _watch(jobs: int) -> Iterator[Progress]:
 
 def _tell(outcome: Outcome, progress: Progress, folder: Path, as_json: bool) -> None:
     """The numbers on stdout, what failed on stderr."""
-    from hashlearn.experiments.watching import numbers_so_far
+    from hashlearn.experiments.progress_display import numbers_so_far
 
     names = dict.fromkeys(run.experiment for run, _ in progress.done)
     if as_json:

@@ -72,7 +72,7 @@ def test_none_is_spelled_none():
 
 
 def test_runs_by_seeds():
-    runs = list(grid.runs_of(grid.experiment("fig-mnist"), "mnist"))
+    runs = list(grid.plan_runs(grid.experiment("fig-mnist"), "mnist"))
     seeds = {}
     for run in runs:
         seeds.setdefault((run.entry.name, run.n_bits), []).append(run.seed)
@@ -87,13 +87,13 @@ def test_runs_by_seeds():
 
 
 def test_random_splits_are_repeated_whatever_draws():
-    runs = list(grid.runs_of(grid.experiment("table-dh"), "cifar10-dh"))
+    runs = list(grid.plan_runs(grid.experiment("table-dh"), "cifar10-dh"))
     assert [run.split for run in runs if run.entry.name == "sh" and run.n_bits == 16] == list(range(10))
     assert all(run.split == run.seed for run in runs)
 
 
 def test_a_methods_own_distance_ranks():
-    runs = list(grid.runs_of(grid.experiment("fig-mnist"), "mnist"))
+    runs = list(grid.plan_runs(grid.experiment("fig-mnist"), "mnist"))
     distances = {run.entry.name: run.setting.protocol.distance for run in runs}
     assert distances["sph-own"] == "spherical"
     assert distances["sph"] == distances["itq"] == "hamming"
@@ -102,7 +102,7 @@ def test_a_methods_own_distance_ranks():
 
 def test_narrowed():
     chosen = grid.narrowed(grid.experiment("fig-mnist"), bits=[32, 5], methods=["itq", "sdh"], seeds=2)
-    assert [(run.entry.name, run.n_bits, run.seed) for run in grid.runs_of(chosen, "mnist")] == [
+    assert [(run.entry.name, run.n_bits, run.seed) for run in grid.plan_runs(chosen, "mnist")] == [
         ("itq", 32, 0),
         ("itq", 32, 1),
     ]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_records import record_of
+from fake_records import make_record
 
 from hashlearn.datasets import load
 from hashlearn.experiments import grid, results
@@ -16,7 +16,7 @@ from hashlearn.experiments.results import Results, fingerprint, run_key
 @pytest.fixture
 def run():
     chosen = grid.narrowed(grid.experiment("fig-mnist"), methods=["itq"], bits=[16])
-    return next(grid.runs_of(chosen, "mnist"))
+    return next(grid.plan_runs(chosen, "mnist"))
 
 
 def changed(run, **protocol):
@@ -101,7 +101,7 @@ def test_computed_features_count_by_shape():
 def made_up():
     """A record as a run gives it, before it is kept."""
     chosen = grid.narrowed(grid.experiment("fig-mnist"), methods=["itq"], bits=[16])
-    record = json.loads(json.dumps(record_of(next(grid.runs_of(chosen, "mnist")))))
+    record = json.loads(json.dumps(make_record(next(grid.plan_runs(chosen, "mnist")))))
     named = ("format", "key", "experiment", "method", "label")
     return {name: value for name, value in record.items() if name not in named}
 

@@ -30,7 +30,7 @@ from hashlearn.experiments.rules import (
 )
 from hashlearn.experiments.summary import Outcomes, measure_label
 
-__all__ = ["CLAIMS", "GAINS", "Claim", "Finding", "Reading", "Way", "claims_of"]
+__all__ = ["CLAIMS", "GAINS", "Claim", "Finding", "Reading", "Way", "check_claims"]
 
 Verdict = Literal["holds", "does not hold", "not tested"]
 # Points within which values are about the same.
@@ -326,7 +326,7 @@ CLAIMS: tuple[Claim, ...] = (
 )
 
 
-def claims_of(outcomes: Sequence[Outcomes]) -> list[Finding]:
+def check_claims(outcomes: Sequence[Outcomes]) -> list[Finding]:
     """Every claim with its readings, in the order of the paper's experiments."""
     chosen: dict[str, Outcomes] = {}
     for one in outcomes:
@@ -374,7 +374,7 @@ def _ways(claim: Claim, outcomes: Outcomes) -> list[Way]:
         return ways
     ways.append(Way(outcomes.label(tuned), tuned))
     rivals = _rivals(claim, outcomes)
-    better = _variants_of(rivals, outcomes)
+    better = _other_variants(rivals, outcomes)
     if better:
         # Where all rivals are meant, their variants stand beside them; where one is, in its place.
         others, too = ((), "") if claim.rivals else (rivals, " too")
@@ -384,7 +384,7 @@ def _ways(claim: Claim, outcomes: Outcomes) -> list[Way]:
     return ways
 
 
-def _variants_of(rivals: Sequence[str], outcomes: Outcomes) -> tuple[str, ...]:
+def _other_variants(rivals: Sequence[str], outcomes: Outcomes) -> tuple[str, ...]:
     """The rivals' methods with other settings, among the variants that there are results of."""
     methods = {entry.name: entry.method for entry in outcomes.experiment.entries}
     library = {methods[name] for name in rivals}

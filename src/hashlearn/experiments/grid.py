@@ -23,14 +23,14 @@ __all__ = [
     "Experiment",
     "Limit",
     "Run",
+    "entry_setting",
     "experiment",
     "is_drawn",
     "method_names",
     "names",
     "narrowed",
+    "plan_runs",
     "quick",
-    "runs_of",
-    "setting_of",
 ]
 
 
@@ -213,17 +213,17 @@ def is_drawn(entry: Entry, data: str) -> bool:
     return DATASETS[data].takes_split or (entry.draws and METHODS[entry.method].draws())
 
 
-def setting_of(chosen: Experiment, entry: Entry) -> Setting:
+def entry_setting(chosen: Experiment, entry: Entry) -> Setting:
     """How a method is judged in an experiment: by its own distance."""
     return replace(chosen.setting, protocol=replace(chosen.setting.protocol, distance=entry.distance))
 
 
-def runs_of(chosen: Experiment, data: str) -> Iterator[Run]:
+def plan_runs(chosen: Experiment, data: str) -> Iterator[Run]:
     """All runs of an experiment on one of its data sets: seed by seed, so that one of everything comes first."""
     splits = DATASETS[data].takes_split
     for seed in range(chosen.seeds):
         for entry in chosen.entries:
-            how, drawn = setting_of(chosen, entry), is_drawn(entry, data)
+            how, drawn = entry_setting(chosen, entry), is_drawn(entry, data)
             for n_bits in chosen.bits:
                 if seed and (not drawn or seed >= chosen.fewer.get(entry.name, {}).get(n_bits, chosen.seeds)):
                     continue

@@ -7,23 +7,23 @@ from html import escape
 from urllib.parse import quote
 
 from hashlearn.experiments.claims import Finding
-from hashlearn.experiments.page import (
+from hashlearn.experiments.html import (
     CLAIMS_ARE_READ,
     SIGNS,
     WORDS_MEAN,
     by_experiment,
+    claims_title,
     counted,
     reading_words,
     section_name,
-    title_of,
 )
 from hashlearn.experiments.summary import Outcomes, measure_label
 from hashlearn.experiments.tables import (
     Table,
+    available_measures,
     code_table,
     cost_table,
     difference_table,
-    measures_of,
     missing_words,
     overview,
     protocol_words,
@@ -65,7 +65,7 @@ def _claims(claims: Sequence[Finding]) -> list[str]:
     blocks.append("What words are taken to mean:")
     blocks.append("\n".join(f"- {_safe(words)}: {_safe(rule)}" for words, rule in WORDS_MEAN.items()))
     for experiment, findings in by_experiment(claims).items():
-        blocks.append(f"### {_safe(title_of(experiment))}: {counted(finding.verdict for finding in findings)}")
+        blocks.append(f"### {_safe(claims_title(experiment))}: {counted(finding.verdict for finding in findings)}")
         blocks.append("\n".join(line for finding in findings for line in _claim(finding)))
     return blocks
 
@@ -83,7 +83,7 @@ def _claim(finding: Finding) -> list[str]:
 
 
 def _experiment(name: str, outcomes: Outcomes, figures: Mapping[tuple[str, str], str]) -> list[str]:
-    measures = measures_of(outcomes)
+    measures = available_measures(outcomes)
     length = [max((n_bits for n_bits in outcomes.bits if n_bits <= _BITS), default=outcomes.bits[0])]
     blocks = [
         f"## {_safe(outcomes.plan.title)}",

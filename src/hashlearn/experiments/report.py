@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hashlearn.experiments.claims import claims_of
+from hashlearn.experiments.claims import check_claims
 from hashlearn.experiments.figures import ablates, chart
+from hashlearn.experiments.gallery import make_gallery
+from hashlearn.experiments.html import html_report, section_name
 from hashlearn.experiments.markdown import markdown_report
-from hashlearn.experiments.page import html_report, section_name
-from hashlearn.experiments.pictures import gallery_of
 from hashlearn.experiments.results import Results
-from hashlearn.experiments.summary import Outcomes, outcomes_of
-from hashlearn.experiments.tables import measures_of
+from hashlearn.experiments.summary import Outcomes, group_outcomes
+from hashlearn.experiments.tables import available_measures
 from hashlearn.storage import atomic_path
 
 __all__ = ["Report", "html_report", "markdown_report", "write_report"]
@@ -60,10 +60,10 @@ def write_report(
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder} of results; `hashlearn reproduce` makes one.")
     records = list(Results(folder).all())
-    outcomes = outcomes_of(records)
+    outcomes = group_outcomes(records)
     if not outcomes:
         raise ValueError(f"{folder} holds no results of the experiments; `hashlearn reproduce` makes them.")
-    claims = claims_of(outcomes)
+    claims = check_claims(outcomes)
     text = None if markdown is None else Path(markdown)
     drawings = Path(figures) if figures is not None else text.parent / "figures" if text is not None else None
     commands = (
@@ -71,7 +71,7 @@ def write_report(
         _report_command(folder, out, text, drawings if figures is not None else None, images),
     )
     galleries = {
-        section_name(one, outcomes): gallery_of(one) for one in outcomes if images and not ablates(one.experiment)
+        section_name(one, outcomes): make_gallery(one) for one in outcomes if images and not ablates(one.experiment)
     }
     drawn = {} if drawings is None else _draw(outcomes, drawings)
     if text is not None:
@@ -87,7 +87,7 @@ def _draw(outcomes: Sequence[Outcomes], folder: Path) -> dict[tuple[str, str], P
     drawn = {}
     for one in outcomes:
         name = section_name(one, outcomes)
-        for measure in measures_of(one):
+        for measure in available_measures(one):
             if drawing := chart(one, measure):
                 drawn[name, measure] = path = folder / f"{name}-{measure.replace('@', '').replace('_', '-')}.svg"
                 _write(path, drawing)

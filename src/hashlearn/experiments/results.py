@@ -20,7 +20,7 @@ from hashlearn.evaluation import Setting
 from hashlearn.experiments.grid import Entry, Run
 from hashlearn.storage import atomic_path, content_key, is_unicode, open_regular, parse_json
 
-__all__ = ["Results", "fingerprint", "parameters_of", "run_key", "seconds_of", "setting_record"]
+__all__ = ["Results", "all_parameters", "fingerprint", "run_key", "run_seconds", "setting_record"]
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def _is_whole(array: np.ndarray[Any, Any]) -> bool:
     return bool((some == np.round(some)).all())
 
 
-def parameters_of(entry: Entry) -> dict[str, Any]:
+def all_parameters(entry: Entry) -> dict[str, Any]:
     """All parameters of a method, defaults among them, which may change from version to version."""
     own = {"n_bits", "random_state", "callback", "show_progress"}
     return {name: value for name, value in entry.hasher().get_params().items() if name not in own}
@@ -99,14 +99,14 @@ def run_key(run: Run, data: str) -> str:
         "truth": [run.setting.truth, run.setting.k],
         "protocol": run.setting.protocol.as_dict(),
         "method": run.entry.method,
-        "parameters": parameters_of(run.entry),
+        "parameters": all_parameters(run.entry),
         "n_bits": run.n_bits,
         "seed": run.seed,
     }
     return hashlib.sha256(json.dumps(matters, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def seconds_of(record: Record) -> float:
+def run_seconds(record: Record) -> float:
     """From the start of a run to its end: training, encoding, judging."""
     started, finished = (datetime.fromisoformat(record[name]) for name in ("started", "finished"))
     return max((finished - started).total_seconds(), float(record["training"]["seconds"]))
@@ -131,7 +131,7 @@ def _is_result(record: Record) -> bool:
     if not is_unicode(json.dumps(record, ensure_ascii=False)):  # no page could be written of it
         return False
     try:
-        return seconds_of(record) >= 0
+        return run_seconds(record) >= 0
     except (TypeError, ValueError):  # times that are none
         return False
 

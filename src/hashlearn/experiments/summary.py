@@ -9,10 +9,20 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from hashlearn.datasets import DATASETS
-from hashlearn.experiments.grid import Entry, Experiment, Run, experiment, is_drawn, names, quick, runs_of, setting_of
-from hashlearn.experiments.results import Record, parameters_of, setting_record
+from hashlearn.experiments.grid import (
+    Entry,
+    Experiment,
+    Run,
+    entry_setting,
+    experiment,
+    is_drawn,
+    names,
+    plan_runs,
+    quick,
+)
+from hashlearn.experiments.results import Record, all_parameters, setting_record
 
-__all__ = ["Cell", "Outcomes", "measure_label", "outcomes_of", "signed_points"]
+__all__ = ["Cell", "Outcomes", "group_outcomes", "measure_label", "signed_points"]
 
 _MEASURES = {
     "map": "mAP",
@@ -116,7 +126,7 @@ class Outcomes:
 
     def planned(self) -> list[Run]:
         """The runs that the grid asks for on this data set."""
-        return list(runs_of(self.plan, self.data))
+        return list(plan_runs(self.plan, self.data))
 
     def missing(self) -> list[Run]:
         """Those of them that there is no result of."""
@@ -146,7 +156,7 @@ class Outcomes:
         return next(entry for entry in self.experiment.entries if entry.name == method)
 
 
-def outcomes_of(records: Iterable[Record]) -> list[Outcomes]:
+def group_outcomes(records: Iterable[Record]) -> list[Outcomes]:
     """The results by experiment, in the grid's order, and data set, small versions apart.
 
     Without those of data sets, methods, parameters or settings that are not the grid's (any more): a mean over them
@@ -163,7 +173,7 @@ def outcomes_of(records: Iterable[Record]) -> list[Outcomes]:
                 continue
             outcomes = Outcomes(experiment(name), data, tuple(group))
             wanted = {entry.name: _identity(outcomes.plan, entry) for entry in outcomes.plan.entries}
-            fitting = tuple(record for record in group if _identity_of(record) == wanted.get(record["method"]))
+            fitting = tuple(record for record in group if _record_identity(record) == wanted.get(record["method"]))
             if fitting:
                 found.append(replace(outcomes, records=fitting))
     return found
@@ -171,8 +181,8 @@ def outcomes_of(records: Iterable[Record]) -> list[Outcomes]:
 
 def _identity(plan: Experiment, entry: Entry) -> str:
     """What a method's runs in an experiment have in common, at whatever length and seed."""
-    return json.dumps([entry.method, parameters_of(entry), setting_record(setting_of(plan, entry))], sort_keys=True)
+    return json.dumps([entry.method, all_parameters(entry), setting_record(entry_setting(plan, entry))], sort_keys=True)
 
 
-def _identity_of(record: Record) -> str:
+def _record_identity(record: Record) -> str:
     return json.dumps([record["library_method"], record["parameters"], record["setting"]], sort_keys=True)

@@ -12,17 +12,17 @@ from hashlearn.datasets import DATASETS
 from hashlearn.evaluation import Protocol
 from hashlearn.experiments.figures import ablates
 from hashlearn.experiments.grid import names
-from hashlearn.experiments.results import Record, seconds_of
+from hashlearn.experiments.results import Record, run_seconds
 from hashlearn.experiments.summary import Cell, Outcomes, measure_label, signed_points
 from hashlearn.progress import duration
 
 __all__ = [
     "Table",
     "Td",
+    "available_measures",
     "code_table",
     "cost_table",
     "difference_table",
-    "measures_of",
     "missing_words",
     "overview",
     "parameter_words",
@@ -61,7 +61,7 @@ class Table:
     variants: int | None = None
 
 
-def measures_of(outcomes: Outcomes) -> list[str]:
+def available_measures(outcomes: Outcomes) -> list[str]:
     """The grid's measures, and mAP among new samples where that is known."""
     known = {name for record in outcomes.records for name in record["scores"]}
     return [name for name in (*outcomes.experiment.measures, "map_new") if name in known]
@@ -304,7 +304,7 @@ def overview(outcomes: Sequence[Outcomes]) -> list[tuple[str, str]]:
     absent = [name for name in names() if name not in {one.experiment.name for one in outcomes}]
     shared = f", of which {len(records) - len(own)} serve a second experiment" if len(own) < len(records) else ""
     training = sum(record["training"]["seconds"] for record in own)
-    total = sum(map(seconds_of, own))
+    total = sum(map(run_seconds, own))
     return [
         ("Runs", f"{len(records):,} of {count(len({one.experiment.name for one in outcomes}), 'experiment')}{shared}"),
         ("Not there yet", f"{missing:,} of these experiments' {planned:,} runs" if missing else "none"),

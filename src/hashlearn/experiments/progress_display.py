@@ -9,8 +9,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hashlearn.experiments.grid import Run
-from hashlearn.experiments.reproducing import Failure
-from hashlearn.experiments.results import Record, seconds_of
+from hashlearn.experiments.results import Record, run_seconds
+from hashlearn.experiments.scheduler import Failure
 from hashlearn.progress import duration, is_open
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Progress:
     def _keep(self, run: Run, record: Record) -> None:
         self.done.append((run, record))
         for key in self._kinds(run):
-            self._seconds.setdefault(key, []).append(seconds_of(record))
+            self._seconds.setdefault(key, []).append(run_seconds(record))
 
     @staticmethod
     def _kinds(run: Run) -> list[tuple[Any, ...]]:
@@ -136,7 +136,7 @@ class Lines(Progress):
 
     def finished(self, run: Run, record: Record) -> None:
         super().finished(run, record)
-        self._say(f"{run}: {scores_in_words(record)}; {duration(seconds_of(record))} ({self.counts()})")
+        self._say(f"{run}: {scores_in_words(record)}; {duration(run_seconds(record))} ({self.counts()})")
 
     def failed(self, failure: Failure) -> None:
         super().failed(failure)

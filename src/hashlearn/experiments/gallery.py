@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageDraw import ImageDraw
 
-__all__ = ["Gallery", "Sheet", "gallery_of"]
+__all__ = ["Gallery", "Sheet", "make_gallery"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Gallery:
     note: str = ""
 
 
-def gallery_of(outcomes: Outcomes) -> Gallery:
+def make_gallery(outcomes: Outcomes) -> Gallery:
     """A sheet for the subject and a few others, at 32 bits or the longest length below."""
     records = [record for record in _chosen(outcomes) if "examples" in record]
     if not records or outcomes.data not in _SOURCES:

@@ -20,12 +20,12 @@ from hashlearn.codes import hamming
 from hashlearn.datasets import Dataset, load
 from hashlearn.evaluation import Truth, bit_statistics, evaluate, evaluate_all
 from hashlearn.experiments.grid import Limit, Run
-from hashlearn.experiments.judging import dataset_truth
-from hashlearn.experiments.results import Record, parameters_of, setting_record
+from hashlearn.experiments.results import Record, all_parameters, setting_record
+from hashlearn.experiments.scoring import dataset_truth
 from hashlearn.memory import forget_peak, peak_memory
 from hashlearn.threads import cores
 
-__all__ = ["Bench", "machine"]
+__all__ = ["Runner", "machine"]
 
 # Queries whose nearest items are kept, to look at.
 _N_EXAMPLES, _N_NEAREST = 8, 10
@@ -34,7 +34,7 @@ _WITH_IMAGES = ("digits", "mnist", "cifar10")
 _DIGITS = 8
 
 
-class Bench:
+class Runner:
     """Where runs are made, one after another; keeps the data set and the truth of the last one for the next."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Bench:
             "truth": truth.description,
             **_agreement(dataset, run, truth),
             "setting": setting_record(run.setting),
-            "parameters": parameters_of(run.entry),
+            "parameters": all_parameters(run.entry),
             "scores": {name: round(value, _DIGITS) for name, value in scores.items()},
             "codes": {name: round(value, _DIGITS) for name, value in statistics.items()},
             "training": {

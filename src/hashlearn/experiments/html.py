@@ -10,15 +10,15 @@ from html import escape
 from hashlearn.experiments import grid
 from hashlearn.experiments.claims import Finding, Reading
 from hashlearn.experiments.figures import chart
-from hashlearn.experiments.pictures import Gallery, Sheet
+from hashlearn.experiments.gallery import Gallery, Sheet
 from hashlearn.experiments.summary import Outcomes
 from hashlearn.experiments.tables import (
     Table,
     Td,
+    available_measures,
     code_table,
     cost_table,
     difference_table,
-    measures_of,
     missing_words,
     overview,
     parameter_words,
@@ -33,11 +33,11 @@ __all__ = [
     "SIGNS",
     "WORDS_MEAN",
     "by_experiment",
+    "claims_title",
     "counted",
     "html_report",
     "reading_words",
     "section_name",
-    "title_of",
 ]
 
 #: A verdict is a word; the sign is for the eye.
@@ -173,7 +173,7 @@ def by_experiment(claims: Sequence[Finding]) -> dict[str, list[Finding]]:
     return groups
 
 
-def title_of(experiment: str) -> str:
+def claims_title(experiment: str) -> str:
     """What stands above the claims that an experiment tests, or that none does."""
     return grid.experiment(experiment).title if experiment else "What is said in general"
 
@@ -208,7 +208,7 @@ def _claims(claims: Sequence[Finding], sections: Sequence[tuple[str, Outcomes]])
     ]
     for experiment, findings in by_experiment(claims).items():
         tested = [(name, one.plan.title) for name, one in sections if one.experiment.name == experiment]
-        title = ", ".join(_link(name, words) for name, words in tested) or escape(title_of(experiment))
+        title = ", ".join(_link(name, words) for name, words in tested) or escape(claims_title(experiment))
         found = counted(finding.verdict for finding in findings)
         parts.append(f"<h3>{title}: {found}</h3>" + "".join(map(_claim, findings)))
     return "".join(parts)
@@ -227,7 +227,7 @@ def _claim(finding: Finding) -> str:
 
 
 def _experiment(name: str, outcomes: Outcomes, gallery: Gallery) -> str:
-    measures = measures_of(outcomes)
+    measures = available_measures(outcomes)
     charts = "".join(f"<figure>{drawn}</figure>" for measure in measures if (drawn := chart(outcomes, measure)))
     parts = [f"<h2>{escape(outcomes.plan.title)}</h2><p><code>{escape(outcomes.experiment.name)}</code></p>"]
     if outcomes.small:

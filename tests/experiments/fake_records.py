@@ -5,9 +5,9 @@ from dataclasses import asdict
 
 import numpy as np
 
-from hashlearn.experiments.grid import experiment, runs_of
-from hashlearn.experiments.results import FORMAT, parameters_of
-from hashlearn.experiments.summary import outcomes_of
+from hashlearn.experiments.grid import experiment, plan_runs
+from hashlearn.experiments.results import FORMAT, all_parameters
+from hashlearn.experiments.summary import group_outcomes
 
 SHAPES = {"train": [500, 20], "database": [600, 20], "queries": [70, 20]}
 MACHINE = {
@@ -16,7 +16,7 @@ MACHINE = {
 }  # fmt: skip
 
 
-def record_of(run, **scores):
+def make_record(run, **scores):
     """The record of a run; its scores are drawn, but for those that are given (shares, not percent)."""
     rng = np.random.default_rng(zlib.crc32(str(run).encode()))
     level = zlib.crc32(run.entry.name.encode()) % 40 / 100
@@ -42,7 +42,7 @@ def record_of(run, **scores):
         },
         "truth": "50 Euclidean nearest neighbours",
         "setting": {"truth": run.setting.truth, "k": run.setting.k, "protocol": run.setting.protocol.as_dict()},
-        "parameters": parameters_of(run.entry),
+        "parameters": all_parameters(run.entry),
         "scores": {**drawn, **scores},
         "codes": {
             name: round(float(rng.random()), 8)
@@ -66,25 +66,25 @@ def record_of(run, **scores):
     }
 
 
-def records_of(name, *, methods=None, bits=None, seeds=None):
+def make_records(name, *, methods=None, bits=None, seeds=None):
     """Records of the runs of an experiment, of all or of those that are asked for."""
     chosen = experiment(name)
     return [
-        record_of(run)
-        for run in runs_of(chosen, chosen.data[0])
+        make_record(run)
+        for run in plan_runs(chosen, chosen.data[0])
         if (methods is None or run.entry.name in methods)
         and (bits is None or run.n_bits in bits)
         and (seeds is None or run.seed in seeds)
     ]
 
 
-def outcomes_with(name, values):
+def make_outcomes(name, values):
     """The outcomes of an experiment whose mAP is ``values[method, n_bits]``: a share for each seed."""
     chosen = experiment(name)
     records = [
-        record_of(run, map=values[run.entry.name, run.n_bits][run.seed])
-        for run in runs_of(chosen, chosen.data[0])
+        make_record(run, map=values[run.entry.name, run.n_bits][run.seed])
+        for run in plan_runs(chosen, chosen.data[0])
         if run.seed < len(values.get((run.entry.name, run.n_bits), ()))
     ]
-    (outcomes,) = outcomes_of(records)
+    (outcomes,) = group_outcomes(records)
     return outcomes

@@ -7,15 +7,15 @@ import pytest
 from rich.console import Console
 
 from hashlearn.experiments import grid
-from hashlearn.experiments.reproducing import Failure
-from hashlearn.experiments.results import seconds_of
-from hashlearn.experiments.watching import Lines, Live, Progress, numbers_so_far
+from hashlearn.experiments.progress_display import Lines, Live, Progress, numbers_so_far
+from hashlearn.experiments.results import run_seconds
+from hashlearn.experiments.scheduler import Failure
 from hashlearn.progress import duration
 
 
 def runs(*methods, experiment="fig-mnist", bits=(8, 16), seeds=1):
     chosen = grid.narrowed(grid.experiment(experiment), methods=methods, bits=bits, seeds=seeds)
-    return list(grid.runs_of(chosen, chosen.data[0]))
+    return list(grid.plan_runs(chosen, chosen.data[0]))
 
 
 def record(seconds=10, value=0.25, training=1.0):
@@ -43,8 +43,8 @@ def test_durations(seconds, words):
 
 
 def test_a_run_takes_at_least_its_training():
-    assert seconds_of(record(70)) == 70
-    assert seconds_of(record(0, training=0.3)) == 0.3
+    assert run_seconds(record(70)) == 70
+    assert run_seconds(record(0, training=0.3)) == 0.3
 
 
 def test_the_estimate_is_what_runs_like_it_took():

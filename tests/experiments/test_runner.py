@@ -9,23 +9,23 @@ import pytest
 import hashlearn
 from hashlearn.datasets import load
 from hashlearn.evaluation import Truth, bit_statistics, euclidean_neighbours, evaluate
-from hashlearn.experiments import grid, running
-from hashlearn.experiments.running import Bench
+from hashlearn.experiments import grid, runner
+from hashlearn.experiments.runner import Runner
 
 
 def quick_run(experiment, method, n_bits=16, **changes):
     chosen = grid.narrowed(grid.quick(grid.experiment(experiment), "digits"), methods=[method], bits=[n_bits])
-    return replace(next(grid.runs_of(chosen, "digits")), **changes)
+    return replace(next(grid.plan_runs(chosen, "digits")), **changes)
 
 
 @pytest.fixture(scope="module")
-def bench():
-    return Bench()
+def shared_runner():
+    return Runner()
 
 
-def test_the_record_is_what_the_library_gives(bench):
+def test_the_record_is_what_the_library_gives(shared_runner):
     run = quick_run("fig-mnist", "itq", limit=None, seed=3)
-    record = bench.run(run)
+    record = shared_runner.run(run)
     digits = load("digits")
     hasher = hashlearn.ITQ(16, random_state=3).fit(digits.train)
     codes, query_codes = hasher.encode(digits.database), hasher.encode(digits.queries)
@@ -54,9 +54,9 @@ def test_the_record_is_what_the_library_gives(bench):
     assert json.loads(json.dumps(record))["scores"] == record["scores"]  # plain values
 
 
-def test_labels_are_judged_among_new_samples_too(bench):
+def test_labels_are_judged_among_new_samples_too(shared_runner):
     run = quick_run("fig-mnist-sup", "itq", limit=None)
-    record = bench.run(run)
+    record = shared_runner.run(run)
     digits = load("digits")
     query_codes = hashlearn.ITQ(16, random_state=0).fit(digits.train).encode(digits.queries)
     truth = Truth.labels(digits.query_labels[::2], digits.query_labels[1::2])
@@ -64,23 +64,23 @@ def test_labels_are_judged_among_new_samples_too(bench):
     assert record["scores"]["map_new"] == pytest.approx(scores.map, abs=1e-8)
 
 
-def test_a_limit_takes_the_first_vectors(bench):
+def test_a_limit_takes_the_first_vectors(shared_runner):
     run = quick_run("fig-mnist", "lsh", limit=grid.Limit(100, 20))
-    record = bench.run(run)
+    record = shared_runner.run(run)
     assert (record["data"]["train"], record["data"]["database"], record["data"]["queries"]) == (
         [100, 64],
         [100, 64],
         [20, 64],
     )
     assert record["data"]["limit"] == {"train": 100, "queries": 20}
-    dataset = bench.dataset(run)
+    dataset = shared_runner.dataset(run)
     np.testing.assert_array_equal(dataset.queries, load("digits").queries[:20])
     np.testing.assert_array_equal(dataset.train_labels, load("digits").train_labels[:100])
     np.testing.assert_array_equal(dataset.database_labels, load("digits").database_labels[:100])
     assert dataset.database is dataset.train
 
 
-def test_each_split_is_its_own(bench, monkeypatch):
+def test_each_split_is_its_own(shared_runner, monkeypatch):
     """The data of one split must not serve another, under whose key the result would be kept."""
     asked = []
 
@@ -89,8 +89,8 @@ def test_each_split_is_its_own(bench, monkeypatch):
         digits = load("digits")
         return replace(digits, queries=np.roll(digits.queries, split, axis=1))
 
-    monkeypatch.setattr(running, "load", load_split)
-    own = Bench()
+    monkeypatch.setattr(runner, "load", load_split)
+    own = Runner()
     runs = [quick_run("table-dh", "itq", data="cifar10-dh", split=split, limit=None) for split in (0, 1, 1, 2)]
     found = [own.run(run)["scores"]["map"] for run in runs]
     assert asked == [("cifar10-dh", 0), ("cifar10-dh", 1), ("cifar10-dh", 2)]
@@ -101,37 +101,37 @@ def test_each_split_is_its_own(bench, monkeypatch):
 def test_published_neighbours_are_held_against_ours(monkeypatch):
     digits = load("digits")
     published = euclidean_neighbours(digits.queries, digits.database, 100)
-    assert "published_neighbours" not in Bench().run(quick_run("fig-mnist", "lsh", limit=None))
+    assert "published_neighbours" not in Runner().run(quick_run("fig-mnist", "lsh", limit=None))
     for wrong, share in ((0, 1.0), (1, 0.9)):
         theirs = published.copy()
         theirs[:, :wrong] = published[:, 50 : 50 + wrong]  # not among the ten nearest
-        monkeypatch.setattr(running, "load", lambda *_, theirs=theirs, **__: replace(digits, ground_truth=theirs))
-        record = Bench().run(quick_run("fig-mnist", "lsh", limit=None))
+        monkeypatch.setattr(runner, "load", lambda *_, theirs=theirs, **__: replace(digits, ground_truth=theirs))
+        record = Runner().run(quick_run("fig-mnist", "lsh", limit=None))
         assert record["published_neighbours"] == pytest.approx(share)
 
 
-def test_what_a_run_has_warned_of_is_kept(bench):
-    record = bench.run(quick_run("fig-mnist", "udh-dnn", 8))
+def test_what_a_run_has_warned_of_is_kept(shared_runner):
+    record = shared_runner.run(quick_run("fig-mnist", "udh-dnn", 8))
     assert any("UDH-DNN has not settled" in words for words in record["training"]["warnings"])
     assert record["training"]["converged"] is False
 
 
-def test_runs_do_not_depend_on_those_before(bench):
+def test_runs_do_not_depend_on_those_before(shared_runner):
     """The data set and the truth are kept from run to run: another setting must not see them."""
     labels, neighbours = quick_run("fig-mnist-sup", "itq"), quick_run("fig-mnist", "itq")
-    first = [bench.run(run)["scores"] for run in (labels, neighbours, labels)]
+    first = [shared_runner.run(run)["scores"] for run in (labels, neighbours, labels)]
     assert first[0] == first[2] != first[1]
-    assert Bench().run(neighbours)["scores"] == first[1]
+    assert Runner().run(neighbours)["scores"] == first[1]
     smaller = quick_run("fig-mnist", "itq", limit=grid.Limit(300, 50))
-    assert bench.run(smaller)["scores"] == Bench().run(smaller)["scores"] != first[1]
+    assert shared_runner.run(smaller)["scores"] == Runner().run(smaller)["scores"] != first[1]
 
 
-@pytest.mark.skipif(not running.forget_peak(), reason="the system keeps no peak to forget")
-def test_memory_is_that_of_the_run(bench):
-    big = bench.run(quick_run("fig-mnist", "itq"))["training"]["peak_bytes"]
+@pytest.mark.skipif(not runner.forget_peak(), reason="the system keeps no peak to forget")
+def test_memory_is_that_of_the_run(shared_runner):
+    big = shared_runner.run(quick_run("fig-mnist", "itq"))["training"]["peak_bytes"]
     hog = np.ones(40_000_000)  # 320 MB
-    with_hog = bench.run(quick_run("fig-mnist", "itq", seed=1))["training"]["peak_bytes"]
+    with_hog = shared_runner.run(quick_run("fig-mnist", "itq", seed=1))["training"]["peak_bytes"]
     del hog
-    without = bench.run(quick_run("fig-mnist", "itq", seed=2))["training"]["peak_bytes"]
+    without = shared_runner.run(quick_run("fig-mnist", "itq", seed=2))["training"]["peak_bytes"]
     assert with_hog > big + 300_000_000
     assert without < with_hog - 300_000_000

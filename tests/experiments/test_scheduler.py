@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from hashlearn.experiments import grid
-from hashlearn.experiments.reproducing import reproduce
+from hashlearn.experiments.progress_display import Progress
 from hashlearn.experiments.results import Results
-from hashlearn.experiments.watching import Progress
+from hashlearn.experiments.scheduler import reproduce
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 
@@ -50,7 +50,7 @@ def small(experiment="fig-mnist", methods=("itq", "lsh"), **narrow):
     return grid.narrowed(grid.quick(grid.experiment(experiment), "digits"), methods=methods, **narrow)
 
 
-def files_of(folder):
+def file_times(folder):
     return {path.relative_to(folder): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
@@ -66,12 +66,12 @@ def test_runs_are_made_once(tmp_path):
         ("started", lsh),
         ("finished", lsh),
     ]
-    before = files_of(tmp_path)
+    before = file_times(tmp_path)
     again = Told()
     outcome = reproduce([small()], Results(tmp_path), watch=again)
     assert (outcome.found, outcome.made) == (2, 2)
     assert again.events[0] == ("planned", 2, 2)
-    assert before.items() <= files_of(tmp_path).items()
+    assert before.items() <= file_times(tmp_path).items()
 
 
 def test_a_result_that_can_not_be_kept_fails_its_run_alone(tmp_path):
@@ -183,7 +183,7 @@ def test_a_worker_ends_with_its_parent_in_the_middle_of_a_run(tmp_path):
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[1:3]
-from test_reproducing import *
+from test_scheduler import *
 if __name__ == "__main__":
     chosen = replace(small(bits=[8]), entries=(Odd("sleeps", "sleeps", "lsh"),))
     reproduce([chosen], Results(Path(sys.argv[3])), watch=Told())
@@ -194,11 +194,11 @@ if __name__ == "__main__":
     command = [sys.executable, str(script), here, os.path.dirname(here), str(tmp_path / "results")]
     process = subprocess.Popen(command, start_new_session=True)
     # The parent, the worker, and multiprocessing's own resource tracker.
-    wait_until(lambda: len(workers_of(process.pid)) >= 3)
+    wait_until(lambda: len(session_processes(process.pid)) >= 3)
     time.sleep(2)  # the worker is in its run
     process.kill()
     process.wait()
-    wait_until(lambda: not workers_of(process.pid), 10)
+    wait_until(lambda: not session_processes(process.pid), 10)
 
 
 def test_data_that_can_not_be_had_fails_its_experiment_alone(tmp_path, monkeypatch):
@@ -245,7 +245,7 @@ def start(folder, *arguments, **options):
     )
 
 
-def workers_of(group):
+def session_processes(group):
     """Processes of a session that still run, by their arguments."""
     found = []
     for entry in os.listdir("/proc"):
@@ -282,7 +282,7 @@ def killed_after(folder, wanted, seconds):
     time.sleep(seconds)
     process.kill()
     process.communicate()
-    wait_until(lambda: not workers_of(process.pid), 10)
+    wait_until(lambda: not session_processes(process.pid), 10)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="looks at /proc")
@@ -296,14 +296,14 @@ def test_kill_9_at_any_time_loses_at_most_the_run_under_way(tmp_path):
         assert kept.items() <= now.items()
         assert len(now) >= wanted
         kept = now
-    stamps = files_of(tmp_path)
+    stamps = file_times(tmp_path)
     done = start(tmp_path, *METHODS, "--json")
     answer = json.loads(done.communicate(timeout=120)[0])
     assert done.returncode == 0
     assert (answer["found"] >= len(kept), answer["failed"]) == (True, [])
     assert answer["found"] + answer["made"] == len(whole_results(tmp_path))
     for path in kept:
-        assert files_of(tmp_path)[path.relative_to(tmp_path)] == stamps[path.relative_to(tmp_path)]
+        assert file_times(tmp_path)[path.relative_to(tmp_path)] == stamps[path.relative_to(tmp_path)]
 
 
 def test_ctrl_c_ends_it_and_says_how_to_go_on(tmp_path):
@@ -317,14 +317,14 @@ def test_ctrl_c_ends_it_and_says_how_to_go_on(tmp_path):
     assert "Traceback" not in words
     assert whole_results(tmp_path)
     if os.path.exists("/proc/self/stat"):
-        wait_until(lambda: not workers_of(process.pid), 10)
+        wait_until(lambda: not session_processes(process.pid), 10)
 
 
 def test_a_full_disk_loses_nothing_that_was_there(tmp_path):
     """A limit on the size of files stands for a disk on which the next result has no place."""
     process = start(tmp_path, "fig-mnist", "--methods", "lsh")
     process.communicate(timeout=60)
-    before = files_of(tmp_path)
+    before = file_times(tmp_path)
     assert len(before) == 2
 
     import resource
@@ -337,7 +337,7 @@ def test_a_full_disk_loses_nothing_that_was_there(tmp_path):
     assert process.returncode == 2
     assert "hashlearn: error: [Errno 27] File too large" in words
     assert "Traceback" not in words
-    assert files_of(tmp_path) == before
+    assert file_times(tmp_path) == before
 
 
 def test_failures_are_told_at_the_end_with_exit_code_1(tmp_path):

@@ -22,9 +22,9 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from hashlearn.errors import DatasetError
-from hashlearn.experiments.grid import Experiment, Run, runs_of
+from hashlearn.experiments.grid import Experiment, Run, plan_runs
 from hashlearn.experiments.results import Record, Results, fingerprint, run_key
-from hashlearn.experiments.running import Bench
+from hashlearn.experiments.runner import Runner
 from hashlearn.threads import cores
 
 __all__ = ["Failure", "Outcome", "Watch", "reproduce"]
@@ -107,15 +107,15 @@ def reproduce(chosen: Sequence[Experiment], results: Results, *, jobs: int = 1, 
 
 def _with_keys(experiment: Experiment, watch: Watch) -> list[tuple[Run, str]]:
     """The experiment's runs on the first of its data sets that can be had, with their keys."""
-    bench = Bench()
+    runner = Runner()
     errors = []
     for name in experiment.data:
         fingerprints: dict[int | None, str] = {}
-        planned = list(runs_of(experiment, name))
+        planned = list(plan_runs(experiment, name))
         try:
             for run in planned:
                 if run.split not in fingerprints:
-                    fingerprints[run.split] = fingerprint(bench.dataset(run))
+                    fingerprints[run.split] = fingerprint(runner.dataset(run))
         except DatasetError as error:
             errors.append(" ".join(str(error).split()))
             continue
@@ -236,13 +236,13 @@ def _work(connection: Connection) -> None:
     os.environ["HASHLEARN_PROGRESS"] = "0"  # the screen is the parent's too
     _print_to_stderr()  # and so is what it prints for machines
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    bench = Bench()
+    runner = Runner()
     while True:
         try:
             run = connection.recv()
         except EOFError:
             return
-        connection.send(_answer(bench, run))
+        connection.send(_answer(runner, run))
 
 
 def _print_to_stderr() -> None:
@@ -252,10 +252,10 @@ def _print_to_stderr() -> None:
     sys.stdout = sys.stderr
 
 
-def _answer(bench: Bench, run: Run) -> Record | tuple[str, str]:
+def _answer(runner: Runner, run: Run) -> Record | tuple[str, str]:
     """The record, of plain values; or (error, details)."""
     try:
-        record: Record = json.loads(json.dumps(bench.run(run), allow_nan=False))
+        record: Record = json.loads(json.dumps(runner.run(run), allow_nan=False))
         return record
     except Exception as error:
         details = traceback.format_exc()
