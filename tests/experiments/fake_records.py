@@ -6,7 +6,7 @@ from dataclasses import asdict
 import numpy as np
 
 from hashlearn.experiments.grid import experiment, plan_runs
-from hashlearn.experiments.results import FORMAT, all_parameters
+from hashlearn.experiments.results import FORMAT, all_parameters, changed_parameters
 from hashlearn.experiments.summary import group_outcomes
 
 SHAPES = {"train": [500, 20], "database": [600, 20], "queries": [70, 20]}
@@ -42,6 +42,8 @@ def make_record(run, **scores):
         },
         "truth": "50 Euclidean nearest neighbours",
         "setting": {"truth": run.setting.truth, "k": run.setting.k, "protocol": run.setting.protocol.as_dict()},
+        "revision": 1,
+        "options": changed_parameters(run.entry),
         "parameters": all_parameters(run.entry),
         "scores": {**drawn, **scores},
         "codes": {

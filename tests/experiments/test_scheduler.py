@@ -1,5 +1,6 @@
 """Runs in their own processes: skipped when done, collected when they fail, and nothing lost whatever ends them."""
 
+import importlib.metadata
 import json
 import multiprocessing
 import os
@@ -14,7 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from hashlearn.experiments import grid
+import hashlearn
+from hashlearn.experiments import grid, scheduler
 from hashlearn.experiments.progress_display import Progress
 from hashlearn.experiments.results import Results
 from hashlearn.experiments.scheduler import reproduce
@@ -50,10 +52,6 @@ def small(experiment="fig-mnist", methods=("itq", "lsh"), **narrow):
     return grid.narrowed(grid.quick(grid.experiment(experiment), "digits"), methods=methods, **narrow)
 
 
-def file_times(folder):
-    return {path.relative_to(folder): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
-
-
 def test_runs_are_made_once(tmp_path):
     told = Told()
     outcome = reproduce([small(bits=[8])], Results(tmp_path), watch=told)
@@ -66,31 +64,50 @@ def test_runs_are_made_once(tmp_path):
         ("started", lsh),
         ("finished", lsh),
     ]
-    before = file_times(tmp_path)
+    before = (tmp_path / "fig-mnist.jsonl").read_bytes()
     again = Told()
     outcome = reproduce([small()], Results(tmp_path), watch=again)
     assert (outcome.found, outcome.made) == (2, 2)
     assert again.events[0] == ("planned", 2, 2)
-    assert before.items() <= file_times(tmp_path).items()
+    assert (tmp_path / "fig-mnist.jsonl").read_bytes().startswith(before)
 
 
-def test_a_result_that_can_not_be_kept_fails_its_run_alone(tmp_path):
-    """A folder or a pipe of the name of a result; a damaged file is written anew."""
-    chosen = small(bits=[8], methods=("itq", "lsh", "sh"))
-    results = Results(tmp_path)
-    assert reproduce([chosen], results, watch=Told()).made == 3
-    folder, pipe, damaged = sorted((tmp_path / "fig-mnist").iterdir())
-    for path in (folder, pipe):
-        path.unlink()
-    folder.mkdir()
-    os.mkfifo(pipe)
-    damaged.write_bytes(b"\xff" * 100)
+def test_a_folder_that_can_not_be_used_is_an_error_before_any_run(tmp_path):
+    (tmp_path / "ablation.jsonl").write_text("a list of words\n")
     told = Told()
-    outcome = reproduce([chosen], results, watch=told)
-    assert (outcome.found, outcome.made) == (0, 1)
-    assert [failure.error for failure in outcome.failures] == [f"no file can be kept at {p}" for p in (folder, pipe)]
-    assert ("planned", 0, 1) in told.events
-    assert json.loads(damaged.read_bytes())["n_bits"] == 8
+    with pytest.raises(ValueError, match=r"ablation.jsonl is not a file of results: line 1 can't be read"):
+        reproduce([small(bits=[8])], Results(tmp_path), watch=told)
+    assert told.events == []
+
+
+def test_a_damaged_result_is_made_again(tmp_path):
+    chosen = small(bits=[8], methods=("itq", "lsh", "sh"))
+    assert reproduce([chosen], Results(tmp_path), watch=Told()).made == 3
+    path = tmp_path / "fig-mnist.jsonl"
+    first, _, third = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + b"\xff\n" + third[:-1])
+    outcome = reproduce([chosen], Results(tmp_path), watch=Told())
+    assert (outcome.found, outcome.made, outcome.failures) == (1, 2, [])
+    assert path.read_bytes().startswith(first + b"\xff\n{")
+    assert reproduce([chosen], Results(tmp_path), watch=Told()).found == 3
+
+
+def test_a_release_makes_no_run_again_and_a_revision_those_of_its_method(tmp_path, monkeypatch):
+    chosen = [small(bits=[8], methods=("itq", "lsh", "udh-dnn"))]
+    assert reproduce(chosen, Results(tmp_path), watch=Told()).made == 3
+    versions = importlib.metadata.version
+    monkeypatch.setattr(hashlearn, "__version__", "99.0", raising=False)
+    monkeypatch.setattr(
+        "hashlearn.experiments.runner.version", lambda name: "99.0" if name == "hashlearn" else versions(name)
+    )
+    outcome = reproduce(chosen, Results(tmp_path), watch=Told())
+    assert (outcome.found, outcome.made) == (3, 0)
+    monkeypatch.setattr(hashlearn.ITQ, "revision", 2)
+    told = Told()
+    monkeypatch.setattr(scheduler, "_made", lambda pending, *_: iter(()))  # workers have the old revision
+    outcome = reproduce(chosen, Results(tmp_path), watch=told)
+    assert outcome.found == 2
+    assert [str(run) for run in told.left.values()] == ["fig-mnist itq 8 bits seed 0"]
 
 
 def test_a_run_that_two_experiments_share_is_made_once(tmp_path):
@@ -268,8 +285,10 @@ def wait_until(condition, seconds=60):
 
 
 def whole_results(folder):
-    """Every result file, each of which must be whole."""
-    return {path: json.loads(path.read_text())["key"] for path in folder.glob("*/[!.]*.json")}
+    """The experiment, method and key of every result, and its line."""
+    lines = [line for path in folder.glob("*.jsonl") for line in path.read_bytes().splitlines(keepends=True)]
+    records = [(json.loads(line), line) for line in lines if line.endswith(b"\n")]
+    return {(record["experiment"], record["method"], record["key"]): line for record, line in records}
 
 
 METHODS = ("--methods", "lsh,sh,itq,sph,dh,sdh,itq-cca,ba")
@@ -278,7 +297,7 @@ METHODS = ("--methods", "lsh,sh,itq,sph,dh,sdh,itq-cca,ba")
 def killed_after(folder, wanted, seconds):
     """Start the command, kill it so long after there are so many results, and wait until its workers have ended."""
     process = start(folder, *METHODS)
-    wait_until(lambda: len(list(folder.glob("*/[!.]*.json"))) >= wanted or process.poll() is not None)
+    wait_until(lambda: len(whole_results(folder)) >= wanted or process.poll() is not None)
     time.sleep(seconds)
     process.kill()
     process.communicate()
@@ -296,20 +315,18 @@ def test_kill_9_at_any_time_loses_at_most_the_run_under_way(tmp_path):
         assert kept.items() <= now.items()
         assert len(now) >= wanted
         kept = now
-    stamps = file_times(tmp_path)
     done = start(tmp_path, *METHODS, "--json")
     answer = json.loads(done.communicate(timeout=120)[0])
     assert done.returncode == 0
     assert (answer["found"] >= len(kept), answer["failed"]) == (True, [])
     assert answer["found"] + answer["made"] == len(whole_results(tmp_path))
-    for path in kept:
-        assert file_times(tmp_path)[path.relative_to(tmp_path)] == stamps[path.relative_to(tmp_path)]
+    assert kept.items() <= whole_results(tmp_path).items()
 
 
 def test_ctrl_c_ends_it_and_says_how_to_go_on(tmp_path):
     # A shell has the processes that it starts in the background, these tests perhaps, take no notice of Ctrl-C.
     process = start(tmp_path, *METHODS, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-    wait_until(lambda: list(tmp_path.glob("*/[!.]*.json")))
+    wait_until(lambda: whole_results(tmp_path))
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it too
     _, words = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -324,20 +341,21 @@ def test_a_full_disk_loses_nothing_that_was_there(tmp_path):
     """A limit on the size of files stands for a disk on which the next result has no place."""
     process = start(tmp_path, "fig-mnist", "--methods", "lsh")
     process.communicate(timeout=60)
-    before = file_times(tmp_path)
-    assert len(before) == 2
+    path = tmp_path / "fig-mnist.jsonl"
+    before = path.read_bytes()
+    assert len(whole_results(tmp_path)) == 2
 
     import resource
 
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    def limit():  # part of a line can be written
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 500, len(before) + 500))
 
     process = start(tmp_path, "fig-mnist", "--methods", "lsh,itq", preexec_fn=limit)
     _, words = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "hashlearn: error: [Errno 27] File too large" in words
     assert "Traceback" not in words
-    assert file_times(tmp_path) == before
+    assert path.read_bytes() == before
 
 
 def test_failures_are_told_at_the_end_with_exit_code_1(tmp_path):

@@ -42,7 +42,7 @@ class Entry:
     label: str
     method: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    distance: Literal["hamming", "spherical"] = "hamming"
+    distance: Literal["hamming", "spherical"] | None = None
     draws: bool = True
 
     def hasher(self) -> Hasher:
@@ -214,8 +214,9 @@ def is_drawn(entry: Entry, data: str) -> bool:
 
 
 def entry_setting(chosen: Experiment, entry: Entry) -> Setting:
-    """How a method is judged in an experiment: by its own distance."""
-    return replace(chosen.setting, protocol=replace(chosen.setting.protocol, distance=entry.distance))
+    """Return the experiment's setting with the distance that ranks the entry's codes: its own, or its method's."""
+    distance = entry.distance or METHODS[entry.method].distance
+    return replace(chosen.setting, protocol=replace(chosen.setting.protocol, distance=distance))
 
 
 def plan_runs(chosen: Experiment, data: str) -> Iterator[Run]:

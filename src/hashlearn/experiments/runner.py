@@ -20,7 +20,7 @@ from hashlearn.codes import hamming
 from hashlearn.datasets import Dataset, load
 from hashlearn.evaluation import Truth, bit_statistics, evaluate, evaluate_all
 from hashlearn.experiments.grid import Limit, Run
-from hashlearn.experiments.results import Record, all_parameters, setting_record
+from hashlearn.experiments.results import Record, all_parameters, changed_parameters, setting_record
 from hashlearn.experiments.scoring import dataset_truth
 from hashlearn.memory import forget_peak, peak_memory
 from hashlearn.threads import cores
@@ -92,6 +92,8 @@ class Runner:
             "truth": truth.description,
             **_agreement(dataset, run, truth),
             "setting": setting_record(run.setting),
+            "revision": hasher.revision,
+            "options": changed_parameters(run.entry),
             "parameters": all_parameters(run.entry),
             "scores": {name: round(value, _DIGITS) for name, value in scores.items()},
             "codes": {name: round(value, _DIGITS) for name, value in statistics.items()},

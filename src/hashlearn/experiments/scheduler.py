@@ -86,13 +86,10 @@ def reproduce(chosen: Sequence[Experiment], results: Results, *, jobs: int = 1, 
             continue
         for run, key in planned:
             record = results.find(run, key)
-            if record is not None:
-                done.append((run, record))
-            elif results.is_blocked(run, key):
-                outcome.failures.append(Failure(str(run), f"no file can be kept at {results.path(run, key)}"))
-                watch.failed(outcome.failures[-1])
-            else:
+            if record is None:
                 pending.append((run, key))
+            else:
+                done.append((run, record))
     outcome.found = len(done)
     watch.planned(done, [run for run, _ in pending])
     for run, answer in _made(pending, results, jobs, watch):

@@ -20,7 +20,8 @@ from hashlearn.experiments.grid import (
     plan_runs,
     quick,
 )
-from hashlearn.experiments.results import Record, all_parameters, setting_record
+from hashlearn.experiments.results import Record, changed_parameters, setting_record
+from hashlearn.hashers import METHODS
 
 __all__ = ["Cell", "Outcomes", "group_outcomes", "measure_label", "signed_points"]
 
@@ -180,9 +181,11 @@ def group_outcomes(records: Iterable[Record]) -> list[Outcomes]:
 
 
 def _identity(plan: Experiment, entry: Entry) -> str:
-    """What a method's runs in an experiment have in common, at whatever length and seed."""
-    return json.dumps([entry.method, all_parameters(entry), setting_record(entry_setting(plan, entry))], sort_keys=True)
+    """What all runs of an entry in an experiment have in common, whatever their length and seed."""
+    revision, setting = METHODS[entry.method].revision, setting_record(entry_setting(plan, entry))
+    return json.dumps([entry.method, revision, changed_parameters(entry), setting], sort_keys=True)
 
 
 def _record_identity(record: Record) -> str:
-    return json.dumps([record["library_method"], record["parameters"], record["setting"]], sort_keys=True)
+    names = ("library_method", "revision", "options", "setting")
+    return json.dumps([record[name] for name in names], sort_keys=True)
