@@ -62,18 +62,8 @@ def reproduce(
 
     if data is not None and not quick:
         raise ValueError("--data goes with --quick: the experiments themselves have data of their own.")
-    known = grid.names()
-    strangers = [name for name in names or () if name not in known]
-    if strangers:
-        raise ValueError(f"no experiment is named {strangers[0]!r}; there are: {', '.join(known)}.")
-    chosen = [grid.experiment(name) for name in known if not names or name in names]
-    if quick:
-        chosen = [grid.quick(experiment, data) for experiment in chosen]
     lengths, entries = _lengths(bits), _words(methods)
-    narrowed = [grid.narrowed(experiment, bits=lengths, methods=entries, seeds=seeds) for experiment in chosen]
-    chosen = [experiment for experiment in narrowed if experiment.bits and experiment.entries]
-    if not chosen:
-        raise ValueError("nothing is left to run: no chosen experiment has such methods and bits (--list).")
+    chosen = grid.choose(names or (), bits=lengths, methods=entries, seeds=seeds, small=quick, data=data)
     if list_:
         return _list(chosen, as_json)
     _note_the_left_out(chosen, lengths, entries)

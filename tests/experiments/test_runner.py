@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hashlearn
-from hashlearn.datasets import load
+from hashlearn.datasets import Dataset, ImageSet, deep_hashing_split, load
 from hashlearn.evaluation import Truth, bit_statistics, euclidean_neighbours, evaluate
 from hashlearn.experiments import grid, runner
 from hashlearn.experiments.runner import Runner
@@ -96,6 +96,45 @@ def test_each_split_is_its_own(shared_runner, monkeypatch):
     assert asked == [("cifar10-dh", 0), ("cifar10-dh", 1), ("cifar10-dh", 2)]
     assert found[1] == found[2]
     assert len(set(found)) == 3
+
+
+def test_a_study_sees_the_training_data_alone(monkeypatch):
+    """Whatever the test queries are, and the rows that serve as queries are neither trained on nor searched."""
+    digits = load("digits")
+    records = []
+    for queries in (digits.queries, digits.queries[::-1] + 1):
+        monkeypatch.setattr(runner, "load", lambda *_, queries=queries, **__: replace(digits, queries=queries))
+        study = Runner()
+        run = quick_run("fig-mnist", "itq", limit=None, held_out=300)
+        records.append(study.run(run))
+        data = study.dataset(run)
+        assert [len(part) for part in (data.train, data.database, data.queries)] == [1200, 1200, 300]
+        parts = {tuple(row) for row in np.vstack([data.train, data.queries])}
+        assert parts == {tuple(row) for row in digits.train}
+        everything = np.column_stack([np.vstack([data.train, data.queries]), [*data.train_labels, *data.query_labels]])
+        source = np.column_stack([digits.train, digits.train_labels])
+        assert sorted(map(tuple, everything)) == sorted(map(tuple, source))
+    assert records[0]["scores"] == records[1]["scores"]
+    assert records[0]["data"]["held_out"] == 300
+    assert "held_out" not in Runner().run(quick_run("fig-mnist", "itq", limit=None))["data"]
+
+
+def test_a_study_of_drawn_splits_uses_no_query_of_any_split(monkeypatch):
+    """Vectors are their own numbers here, so that rows can be told."""
+    labels = np.repeat(np.arange(10, dtype=np.uint8), 6000)
+    images = ImageSet(
+        np.zeros((50_000, 1, 1), np.uint8), labels[:50_000], np.zeros((10_000, 1, 1), np.uint8), labels[50_000:], ()
+    )
+    queries, rest = deep_hashing_split(labels, 0)
+    X = np.arange(60_000)[:, None]
+    data = Dataset("cifar10-dh", X[rest], X[rest], X[queries], labels[rest], labels[rest], labels[queries])
+    monkeypatch.setattr(runner, "load", lambda *_, **__: data)
+    monkeypatch.setattr(runner, "cifar10_images", lambda **_: images)
+    study = Runner().dataset(quick_run("table-dh", "itq", data="cifar10-dh", split=None, limit=None, held_out=1000))
+    used = np.concatenate([study.train, study.queries])[:, 0]
+    for split in range(10):
+        assert not np.isin(deep_hashing_split(labels, split)[0], used).any()
+    assert len(used) == len(set(used)) > 45_000
 
 
 def test_published_neighbours_are_held_against_ours(monkeypatch):

@@ -92,7 +92,9 @@ def ablates(experiment: Experiment) -> bool:
 
 
 def chart(outcomes: Outcomes, measure: str) -> str | None:
-    """The chart that suits the experiment; None if there is nothing to draw yet."""
+    """Draw the chart that suits the experiment; None for a study or if there are no results."""
+    if outcomes.experiment.held_out:  # of more settings than a chart has room for
+        return None
     return (difference_chart if ablates(outcomes.experiment) else line_chart)(outcomes, measure)
 
 

@@ -63,7 +63,7 @@ def write_report(
     outcomes = group_outcomes(records)
     if not outcomes:
         raise ValueError(f"{folder} holds no results of the experiments; `hashlearn reproduce` makes them.")
-    claims = check_claims(outcomes)
+    claims = [] if _only_studies(outcomes) else check_claims(outcomes)
     text = None if markdown is None else Path(markdown)
     drawings = Path(figures) if figures is not None else text.parent / "figures" if text is not None else None
     commands = (
@@ -101,10 +101,17 @@ def _write(path: Path, text: str) -> None:
 
 def _quick(outcomes: Sequence[Outcomes]) -> str:
     """What to add for results of small versions: of the experiments' own data sets, or of another instead."""
+    studies = "".join(f" {one.experiment.name}" for one in outcomes) if _only_studies(outcomes) else ""
     if not all(one.small for one in outcomes):
-        return ""
+        return studies
     strange = {one.data for one in outcomes if one.data not in one.experiment.data}
-    return " --quick" + (f" --data {strange.pop()}" if len({one.data for one in outcomes}) == len(strange) == 1 else "")
+    return f"{studies} --quick" + (
+        f" --data {strange.pop()}" if len({one.data for one in outcomes}) == len(strange) == 1 else ""
+    )
+
+
+def _only_studies(outcomes: Sequence[Outcomes]) -> bool:
+    return all(one.experiment.held_out for one in outcomes)
 
 
 def _shown(path: Path) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from hashlearn.codes import hamming
-from hashlearn.datasets import Dataset, load
+from hashlearn.datasets import Dataset, cifar10_images, deep_hashing_split, load
 from hashlearn.evaluation import Truth, bit_statistics, evaluate, evaluate_all
 from hashlearn.experiments.grid import Limit, Run
 from hashlearn.experiments.results import Record, all_parameters, changed_parameters, setting_record
@@ -32,6 +32,8 @@ _N_EXAMPLES, _N_NEAREST = 8, 10
 # Data sets whose vectors stand for images.
 _WITH_IMAGES = ("digits", "mnist", "cifar10")
 _DIGITS = 8
+# Which rows a study holds out, and the number of splits of cifar10-dh whose queries it must not use.
+_HELD_OUT_SEED, _N_SPLITS = 123, 10
 
 
 class Runner:
@@ -42,18 +44,21 @@ class Runner:
         self._truth: tuple[Any, Truth] | None = None
 
     def dataset(self, run: Run) -> Dataset:
-        wanted = (run.data, run.split, run.limit)
-        if self._data is None or self._data[0] != wanted:
+        """Return the data of a run: of the test, or of the training set alone in a study."""
+        source = (run.data, run.split, run.limit, run.held_out)
+        if self._data is None or self._data[0] != source:
             self._data = self._truth = None  # frees the memory first
             dataset = load(run.data, split=run.split or 0)
-            self._data = (wanted, dataset if run.limit is None else _first(dataset, run.limit))
+            if run.held_out:
+                dataset = _hold_out(dataset, run.held_out)
+            self._data = (source, dataset if run.limit is None else _first(dataset, run.limit))
         return self._data[1]
 
     def truth(self, run: Run) -> Truth:
         dataset = self.dataset(run)
-        wanted = (run.setting.truth, run.setting.k)
-        if self._truth is None or self._truth[0] != wanted:
-            self._truth = (wanted, dataset_truth(dataset, run.setting, show_progress=False))
+        rule = (run.setting.truth, run.setting.k)
+        if self._truth is None or self._truth[0] != rule:
+            self._truth = (rule, dataset_truth(dataset, run.setting, show_progress=False))
         return self._truth[1]
 
     def run(self, run: Run) -> Record:
@@ -86,6 +91,7 @@ class Runner:
                 "name": run.data,
                 "split": run.split,
                 "limit": None if run.limit is None else asdict(run.limit),
+                **({"held_out": run.held_out} if run.held_out else {}),
                 "note": dataset.note,
                 **{part: list(getattr(dataset, part).shape) for part in ("train", "database", "queries")},
             },
@@ -127,6 +133,33 @@ def _first(dataset: Dataset, limit: Limit) -> Dataset:
         train_labels=cut(dataset.train_labels, limit.train),
         database_labels=cut(dataset.database_labels, limit.train),
         query_labels=cut(dataset.query_labels, limit.queries),
+        ground_truth=None,
+    )
+
+
+def _hold_out(dataset: Dataset, n_queries: int) -> Dataset:
+    """Split the training set: some rows become queries, the others are trained on and searched.
+
+    No row is used that is a test query: of another split either, where splits are drawn.
+    """
+    X, labels = dataset.train, dataset.train_labels
+    rows = np.arange(len(X))
+    if dataset.name == "cifar10-dh":
+        images = cifar10_images(show_progress=False)
+        every = np.concatenate([images.train_labels, images.test_labels])
+        tests = np.concatenate([deep_hashing_split(every, split)[0] for split in range(_N_SPLITS)])
+        rows = rows[~np.isin(deep_hashing_split(every, 0)[1], tests)]
+    rows = np.random.default_rng(_HELD_OUT_SEED).permutation(rows)
+    queries, rest = np.sort(rows[:n_queries]), np.sort(rows[n_queries:])
+    train, train_labels = X[rest], None if labels is None else labels[rest]
+    return replace(
+        dataset,
+        train=train,
+        database=train,
+        queries=X[queries],
+        train_labels=train_labels,
+        database_labels=train_labels,
+        query_labels=None if labels is None else labels[queries],
         ground_truth=None,
     )
 

@@ -80,7 +80,7 @@ def reproduce(chosen: Sequence[Experiment], results: Results, *, jobs: int = 1, 
     for experiment in chosen:
         try:
             planned = _with_keys(experiment, watch)
-        except OSError as error:  # a DatasetError, or files that can't be read
+        except (OSError, TypeError) as error:  # data that can't be read, or a parameter that the method does not have
             outcome.failures.append(Failure(experiment.name, " ".join(str(error).split())))
             watch.failed(outcome.failures[-1])
             continue

@@ -19,6 +19,7 @@ from hashlearn.experiments.grid import (
     names,
     plan_runs,
     quick,
+    study_names,
 )
 from hashlearn.experiments.results import Record, changed_parameters, setting_record
 from hashlearn.hashers import METHODS
@@ -108,7 +109,7 @@ class Outcomes:
         """Both methods' values of the seeds that both have; one that draws nothing has the same at each."""
         ours, theirs = (self._by_seed(name, n_bits, measure) for name in (method, other))
         for own, name, others in ((ours, method, theirs), (theirs, other, ours)):
-            if len(own) == 1 and not is_drawn(self._entry(name), self.data):
+            if len(own) == 1 and not is_drawn(self.experiment, self._entry(name), self.data):
                 own |= dict.fromkeys(others, *own.values())
         seeds = [seed for seed in ours if seed in theirs]
         if not seeds:
@@ -168,7 +169,7 @@ def group_outcomes(records: Iterable[Record]) -> list[Outcomes]:
         data = record["data"]
         groups.setdefault((record["experiment"], data["name"], bool(data.get("limit"))), []).append(record)
     found = []
-    for name in names():
+    for name in (*names(), *study_names()):
         for (own, data, small), group in groups.items():
             if own != name or data not in (DATASETS if small else experiment(name).data):
                 continue

@@ -242,6 +242,8 @@ def protocol_words(outcomes: Outcomes) -> list[str]:
         f"{n_queries:,} queries.",
         f"Truth: {record['truth']}.",
     ]
+    if chosen.held_out:
+        sentences.append("The queries were held out from the training data; no test query was used.")
     if "published_neighbours" in record:
         share = 100 * record["published_neighbours"]
         sentences.append(

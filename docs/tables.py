@@ -1,8 +1,8 @@
-"""Tables of the documentation, from the results that the benchmarks left in docs/results.
+"""Write the tables of the documentation from the results in docs/results.
 
-    python benchmarks/tables.py [--check]
+    python docs/tables.py [--check]
 
-A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``; it is written anew, or only compared.
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``. With ``--check`` nothing is written.
 """
 
 from __future__ import annotations
@@ -89,12 +89,11 @@ ALL_BY_LABELS: Sources = {
     "reproduce": {**BY_LABELS["reproduce"], **SUPERVISED["reproduce"]},
 }
 LINES_BY_LABELS = (*BY_LABELS["sdh-dnn"].values(), *SUPERVISED["supervised"].values())
-_BA_DEFAULTS = {"mu": 5e-3, "mu_factor": 1.2, "C": 100.0}
 TITLES = {"map": "mAP", "map_seen": "mAP", "map_new": "mAP"}
 Row = dict[str, Any]
 
 
-def rows_of(name: str) -> list[Row]:
+def read_rows(name: str) -> list[Row]:
     rows: list[Row] = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
     return rows
 
@@ -136,7 +135,7 @@ def labelled_rows(sources: Sources, *, by_labels: bool) -> list[Row]:
     """The rows of all files, each with what it is called, the grid's first."""
     found = []
     for file, labels in sources.items():
-        for row in grid_rows(by_labels=by_labels) if file == "reproduce" else rows_of(file):
+        for row in grid_rows(by_labels=by_labels) if file == "reproduce" else read_rows(file):
             variant = row["variant"]
             if variant in labels:
                 found.append({"method": variant.split(",")[0], **row, "label": labels[variant]})
@@ -220,92 +219,9 @@ def costs(*, supervised: bool) -> str:
             f"{row['peak_gigabytes']:.2f}",
             f"{row['encode_microseconds']:.1f}",
         ]
-        for row in rows_of("methods")
+        for row in read_rows("methods")
         if (row["method"] in MEASURED[True]) == supervised
     ]
-    return table(head, lines)
-
-
-def study(method: str) -> str:
-    """Every run of the study of a method."""
-
-    def order(row: Row) -> tuple[Any, ...]:
-        options = row["options"]
-        scale = options.get("scale")
-        size = (0, 0.0) if scale is None else (1, float(scale)) if scale != "range" else (2, 0.0)
-        start = ("method" not in options, options.get("init", ""))
-        return row["dataset"], row["n_bits"], start, len(options), options.get("lbfgs_iter", 0), size
-
-    lines = []
-    for row in sorted(rows_of(f"{method}-study"), key=order):
-        options, found = dict(row["options"]), row["iterations"]
-        kept = row.get("kept", len(found) - 1)
-        itq = "method" in options
-        scale = options.pop("scale", "")
-        for key in ("n_bits", "method"):
-            options.pop(key, None)
-        maps = [step["map"] for step in found]
-        best = max(range(len(maps)), key=maps.__getitem__)
-        lines.append(
-            [
-                f"`{row['dataset']}`",
-                str(row["n_bits"]),
-                "ITQ itself" if itq else options.pop("init"),
-                "unscaled" if scale is None else str(scale),
-                str(options.pop("lbfgs_iter", "")),
-                ", ".join(f"`{key}={value!r}`" for key, value in options.items()),
-                "" if itq else f"{maps[best]:.2f} ({best})",
-                f"{maps[kept]:.2f}" if itq else f"{maps[kept]:.2f} ({kept})",
-                *(f"{found[kept][f'p@{r}']:.1f}" for r in (2, 3, 4)),
-            ]
-        )
-    head = ["data", "bits", "start", "variance", "L-BFGS", "others", "mAP best (at)", "mAP kept (at)"]
-    return table([*head, "P@2", "P@3", "P@4"], lines)
-
-
-def dh_study() -> str:
-    """Every run of benchmarks/study_dh.py: mAP, and P@2 in brackets, after so many steps."""
-    file = json.loads((RESULTS / "dh-study.json").read_text())
-    lines = []
-    for row in sorted(file["rows"], key=lambda row: row["options"].get("n_bits", file["plain"]["n_bits"])):
-        options, steps = row["options"], row["iterations"]
-        run = {**file["plain"], **options}
-        if "method" in options:
-            name, scale, start = options["method"].upper(), "", ""
-        else:
-            name = "L-BFGS" if run["solver"] == "lbfgs" else f"descent, η = {run['learning_rate']}"
-            if run["lambdas"][0] != file["plain"]["lambdas"][0]:
-                name += ", λ₁ = 100/m"
-            if run["lambdas"][1] != file["plain"]["lambdas"][1]:
-                name += f", λ₂ = {run['lambdas'][1]}"
-            if run.get("shuffled"):
-                name += f", rows shuffled ({run['shuffled']})"
-            scale, start = "none" if run["scale"] is None else str(run["scale"]), run["start"]
-        found = [f"{step['map']:.2f} ({step['p@2']:.1f})" for step in steps if step.get("step") != 0]
-        after = [f"{step['step']}: " if "step" in step else "" for step in steps if step.get("step") != 0]
-        shown = ", ".join(a + f for a, f in zip(after, found, strict=True))
-        lines.append([name, str(run["n_bits"]), scale, start, shown])
-    return table(["solver", "bits", "scale", "start", "mAP (P@2) after steps"], lines)
-
-
-def ba_study() -> str:
-    """Every run of benchmarks/study_ba.py."""
-    lines = []
-    for row in sorted(rows_of("ba-study"), key=lambda row: row["options"]["n_bits"]):
-        options = row["options"]
-        ba = options["method"] == "ba"
-        lines.append(
-            [
-                str(options["n_bits"]),
-                f"BA, from {options['init'].upper()}" if ba else "ITQ itself",
-                *((f"{options.get(key, value):g}" if ba else "") for key, value in _BA_DEFAULTS.items()),
-                f"{row['map']:.2f}",
-                *(f"{row[f'p@{r}']:.1f}" for r in (2, 3, 4)),
-                f"{row['reconstruction']:.3f}" if ba else "",
-                str(row["iterations"]) + ("" if row["converged"] else ", not settled") if ba else "",
-            ]
-        )
-    head = ["bits", "method", "first μ", "factor", "C", "mAP", "P@2", "P@3", "P@4", "error", "iterations"]
     return table(head, lines)
 
 
@@ -456,7 +372,6 @@ TABLES: dict[str, Callable[[], str]] = {
     ),
     "methods": partial(costs, supervised=False),
     "methods-supervised": partial(costs, supervised=True),
-    "dh-study": dh_study,
     **{
         f"{name}-measured": partial(measured, name, by_labels=by_labels)
         for by_labels, names in MEASURED.items()
@@ -467,7 +382,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "supervised-precision": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys(*_NEAR), by_labels=True, spread=False),
     "supervised-seen": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_seen"), by_labels=True, spread=True),
     "supervised-new": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_new"), by_labels=True, spread=True),
-    "ba-study": ba_study,
     "search-nearest": search_nearest,
     "search-within": search_within,
     "search-crossover": search_crossover,
@@ -477,12 +391,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "udh-dnn-precision-dh": lambda: quality(
         BY_NEIGHBOURS, ("cifar10-dh",), _keys("p@2", lengths=(16, 32, 64)), spread=True
     ),
-    "udh-dnn-study": lambda: study("udh-dnn"),
     "sdh-dnn-map": lambda: quality(BY_LABELS, _IMAGES, _keys("map"), by_labels=True, spread=True),
     "sdh-dnn-seen": lambda: quality(BY_LABELS, _IMAGES, _keys("map_seen"), by_labels=True, spread=True),
     "sdh-dnn-new": lambda: quality(BY_LABELS, _IMAGES, _keys("map_new"), by_labels=True, spread=True),
     "sdh-dnn-precision": lambda: quality(BY_LABELS, _IMAGES, _keys(*_NEAR), by_labels=True, spread=False),
-    "sdh-dnn-study": lambda: study("sdh-dnn"),
 }
 
 
@@ -509,7 +421,7 @@ def main() -> None:
         if before == after:
             continue
         if options.check:
-            raise SystemExit(f"{name} does not show the results: run python benchmarks/tables.py")
+            raise SystemExit(f"{name} does not show the results: run python docs/tables.py")
         path.write_text(after, encoding="utf-8")
 
 
