@@ -136,7 +136,7 @@ def _run(chosen: list[Experiment], results: Any, jobs: int) -> tuple[Outcome, Pr
 
     with _watch(jobs) as progress:
         try:
-            return run(chosen, results, jobs=jobs, watch=progress), progress
+            return run(chosen, results, jobs=jobs, observer=progress), progress
         except KeyboardInterrupt:
             kept = f"kept in {results.folder}: {count(results.count(), 'result')}"
             say(f"hashlearn: {kept}; the same command goes on from there")

@@ -614,7 +614,7 @@ def test_small_versions_and_missing_runs_test_nothing():
     records = whole("fig-cifar10", flat())
     partial = [r for r in records if (r["method"], r["n_bits"]) != ("ba", 16)]
     finding = check_claims(group_outcomes(partial))[0]
-    assert (finding.verdict, finding.readings[0].numbers) == ("not tested", "BA at 16 bits is not there.")
+    assert (finding.verdict, finding.readings[0].numbers) == ("not tested", "BA at 16 bits is missing.")
 
 
 def test_runs_that_are_not_there_yet_are_told():
@@ -622,5 +622,5 @@ def test_runs_that_are_not_there_yet_are_told():
     partial = [r for r in records if (r["method"], r["seed"]) not in {("itq", 2), ("sph-own", 2)}]
     reading = check_claims(group_outcomes(partial))[0].readings[0]
     assert reading.verdict == "holds"
-    assert reading.numbers.endswith(" (4 of these methods' runs are not there yet)")
-    assert "not there yet" not in check_claims(group_outcomes(records))[0].readings[0].numbers
+    assert reading.numbers.endswith(" (4 of these methods' runs are missing)")
+    assert "are missing" not in check_claims(group_outcomes(records))[0].readings[0].numbers

@@ -91,7 +91,7 @@ def test_lines():
     lines.failed(Failure(str(second), "ValueError: no"))
     lines.tick()
     assert [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in stream.getvalue().splitlines()] == [
-        "2 runs to make, 0 made already",
+        "2 runs to make, 0 already made",
         "fig-mnist itq 8 bits seed 0 ...",
         "fig-mnist itq 8 bits seed 0: mAP 25.00, P@3 50.00; 1 min 15 s (1 of 2 runs, about 1 min 15 s left)",
         "fig-mnist itq 16 bits seed 0 ...",
@@ -125,7 +125,7 @@ def test_live():
         live.started(second)
         stream.seek(0)
         stream.truncate()
-        console.print(live._drawn())
+        console.print(live._render())
         drawn = stream.getvalue()
         assert "2 of 4 runs, about" in drawn
         assert f"running: {second}, 0 s" in drawn

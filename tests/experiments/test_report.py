@@ -1,7 +1,6 @@
 """The report: well-formed, self-contained, and its numbers are the records'."""
 
 import json
-import os
 import re
 import shutil
 from dataclasses import replace
@@ -168,10 +167,7 @@ def test_the_command_that_makes_small_versions_names_their_data(tmp_path):
     def command(*pairs):
         folder = tmp_path / "results"
         for name, data in pairs:
-            for i, run in enumerate(plan_runs(quick(experiment(name), data), data)):
-                path = folder / name / f"{i}.json"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(make_record(run)))
+            write_records(folder, [make_record(run) for run in plan_runs(quick(experiment(name), data), data)])
         write_report(folder, tmp_path / "page.html", images=False)
         shutil.rmtree(folder)
         (line,) = re.findall("hashlearn reproduce.*", (tmp_path / "page.html").read_text())
@@ -180,17 +176,31 @@ def test_the_command_that_makes_small_versions_names_their_data(tmp_path):
     assert command(("fig-mnist", "mnist")) == "hashlearn reproduce --quick --out results"
     assert command(("fig-mnist", "digits")) == "hashlearn reproduce --quick --data digits --out results"
     assert command(("fig-mnist", "digits"), ("fig-cifar10", "cifar10")) == "hashlearn reproduce --quick --out results"
+    study = "study-ba-cifar10"
+    assert command((study, "digits")) == f"hashlearn reproduce {study} --quick --data digits --out results"
+
+
+def test_a_report_of_studies_has_their_tables_and_no_claims(tmp_path):
+    folder = write_records(tmp_path / "results", make_records("study-bre-cifar10"))
+    report = write_report(folder, tmp_path / "page.html", tmp_path / "page.md", images=False)
+    assert (report.n_runs, report.n_missing, report.n_left_out, report.figures) == (36, 0, 0, ())
+    text = (tmp_path / "page.md").read_text()
+    assert "hashlearn reproduce study-bre-cifar10 --out results" in text
+    assert "The queries were held out from the training data; no test query was used." in text
+    assert "BRE, kernel=rbf" in text
+    assert "claim" not in text
+    assert "without any result" not in text
 
 
 def test_what_is_not_drawn_and_what_is_of_several_versions_is_said():
     given = make_records("fig-cifar10", methods=["itq", "dh"], bits=[8])
     (outcomes,) = group_outcomes(given)
     for text in (html_report([outcomes], []), markdown_report([outcomes], [], {})):
-        assert "In the tables alone, not in the charts: DH." in text
+        assert "Shown in the tables only: DH." in text
         assert "several versions" not in text
     newer = {**given[1], "machine": {**given[1]["machine"], "hashlearn": "0.2.0"}}
     (outcomes,) = group_outcomes([given[0], newer])
-    assert "These are runs of several versions of hashlearn: 0.1.0, 0.2.0." in html_report([outcomes], [])
+    assert "The runs were made with several versions of hashlearn: 0.1.0, 0.2.0." in html_report([outcomes], [])
 
 
 def test_codes_time_and_memory_are_the_records():
@@ -200,7 +210,7 @@ def test_codes_time_and_memory_are_the_records():
             record["machine"] = {**record["machine"], "cores": 1}
     (outcomes,) = group_outcomes(given)
     page, records = Page(html_report([outcomes], [])), outcomes.records
-    _, *codes = page.table("check-siftsmall", "The codes")
+    _, *codes = page.table("check-siftsmall", "Statistics of the database codes")
     _, *costs = page.table("check-siftsmall", "Time and memory")
     pairs = [(m, b) for m in ("lsh", "itq", "udh-dnn-from-itq") for b in (16, 32, 64)]
     assert len(codes) == len(costs) == len(pairs)
@@ -241,11 +251,11 @@ def test_missing_runs_are_named():
     outcomes = group_outcomes(records)
     words = Page(html_report(outcomes, [])).words
     n = len(list(plan_runs(experiment("fig-mnist"), "mnist")))
-    assert f"2 of {n} runs are not there yet." in words
+    assert f"2 of {n} runs are missing." in words
     assert "ITQ at 64 bits (seeds 0, 2)." in words
     assert "Experiments without any result" in words
     assert "fig-sift, table-dh" in words
-    assert "not there yet." not in make_page("fig-mnist")[0].words
+    assert "are missing." not in make_page("fig-mnist")[0].words
     assert "ITQ at 64 bits (seeds 0, 2)." in markdown_report(outcomes, [], {})
 
 
@@ -254,9 +264,9 @@ def test_the_summary_counts_a_run_that_serves_two_experiments_once():
     copies = [{**r, "experiment": "ablation"} for r in once if r["n_bits"] == 16]
     words = Page(html_report(group_outcomes(once + copies), [])).words
     assert "15 of 2 experiments, of which 3 serve a second experiment" in words
-    assert f"{duration(sum(map(run_seconds, once)))} in all, run after run" in words
+    assert f"{duration(sum(map(run_seconds, once)))} in total, one run after another" in words
     total = sum(record["training"]["seconds"] for record in once)
-    assert f"{duration(total)} in all" in words
+    assert f"{duration(total)} in total" in words
     assert "a processor, 2 cores" in words
     assert "hashlearn 0.1.0" in words
 
@@ -309,8 +319,8 @@ def test_small_and_whole_results_in_one_folder_stay_apart():
 def test_a_small_version_says_so():
     small = quick(experiment("fig-mnist"), "digits")
     outcomes = group_outcomes(make_record(run) for run in plan_runs(small, "digits"))
-    assert "say nothing of the paper" in Page(html_report(outcomes, [])).words
-    assert "says nothing of the paper" in markdown_report(outcomes, [], {})
+    assert "say nothing about the paper" in Page(html_report(outcomes, [])).words
+    assert "says nothing about the paper" in markdown_report(outcomes, [], {})
     assert "nothing of the paper" not in make_page("fig-mnist")[0].words
 
 
@@ -344,13 +354,17 @@ def test_a_part_of_an_ablation_without_the_whole_is_shown_without_differences():
     assert row[1].lstrip("+−") == shown(np.abs(ours - theirs))
 
 
+def write_records(folder, records):
+    folder.mkdir(parents=True, exist_ok=True)
+    for record in records:
+        with (folder / f"{record['experiment']}.jsonl").open("a") as file:
+            file.write(json.dumps(record) + "\n")
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path):
-    for record in make_records("check-siftsmall"):
-        path = tmp_path / "results" / "check-siftsmall" / f"{record['key']}-{record['seed']}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(record))
-    return tmp_path / "results"
+    return write_records(tmp_path / "results", make_records("check-siftsmall"))
 
 
 def test_files_are_written_and_linked(folder, tmp_path):
@@ -370,20 +384,26 @@ def test_files_are_written_and_linked(folder, tmp_path):
 
 
 def test_damaged_results_do_not_stop_a_report(folder, tmp_path, caplog):
-    beside = folder / "check-siftsmall"
-    for name, content in {
-        "binary": b"\xff\0" * 100,
-        "deep": b"[" * 100_000,
-        "large": b'{"format": 1' + b"0" * 400 + b"}",
-        "empty": b"",
-    }.items():
-        (beside / f"{name}.json").write_bytes(content)
-    (beside / "folder.json").mkdir()
-    os.mkfifo(beside / "pipe.json")
+    path = folder / "check-siftsmall.jsonl"
+    damaged = (b"\xff\0" * 100, b"[" * 100_000, b'{"format": 1' + b"0" * 400 + b"}", b"")
+    first, *others = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + b"".join(line + b"\n" for line in damaged) + b"".join(others) + first[:100])
     report = write_report(folder, tmp_path / "report.html", images=False)
     assert (report.n_runs, report.n_missing) == (27, 0)
-    assert len(caplog.records) == 6
+    assert len(caplog.records) == 5
     assert not any("\n" in record.getMessage() for record in caplog.records)
+
+
+def test_a_folder_of_something_else_is_an_error(folder, tmp_path):
+    path = folder / "notes.jsonl"
+    path.write_text("some notes\n")
+    with pytest.raises(ValueError, match=r"notes.jsonl is not a file of results: line 1 can't be read"):
+        write_report(folder, tmp_path / "report.html", images=False)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(OSError, match=r"a file is needed; it is a folder: .*notes.jsonl"):
+        write_report(folder, tmp_path / "report.html", images=False)
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_figures_lie_beside_the_markdown_unless_told(folder, tmp_path):
@@ -417,7 +437,7 @@ def test_examples_are_shown_with_their_classes(monkeypatch):
     gallery = gallery_module.make_gallery(digits_outcomes())
     assert [sheet.label for sheet in gallery.sheets] == ["UDH-DNN", "ITQ", "LSH"]
     # Queries 0 and 3 are a 7 and an 8; found are items 1, 2, 5 (7, 7, 2) and 4, 0, 2 (8, 8, 7).
-    assert gallery.sheets[0].words == "UDH-DNN, 16 bits: 4 of the 6 items found are of their query's class"
+    assert gallery.sheets[0].words == "UDH-DNN, 16 bits: 4 of the 6 items are of their query's class"
     image = Image.open(BytesIO(gallery.sheets[0].png)).convert("RGBA")
     assert image.size == (gallery.sheets[0].width, gallery.sheets[0].height) == (126, 58)
     frames = [[image.getpixel((38 + 30 * column, 30 * row)) for column in range(3)] for row in range(2)]
@@ -470,6 +490,6 @@ def test_images_that_can_not_be_had_are_left_out_with_a_word(monkeypatch, caplog
     outcomes = digits_outcomes()
     gallery = gallery_module.make_gallery(outcomes)
     html = html_report([outcomes], [], galleries={"fig-mnist": gallery})
-    assert "the images of digits could not be had" in Page(html).words
+    assert "the images of digits are not available" in Page(html).words
     assert "/a/folder" not in html
     assert "/a/folder" in caplog.text

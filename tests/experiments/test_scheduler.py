@@ -54,7 +54,7 @@ def small(experiment="fig-mnist", methods=("itq", "lsh"), **narrow):
 
 def test_runs_are_made_once(tmp_path):
     told = Told()
-    outcome = reproduce([small(bits=[8])], Results(tmp_path), watch=told)
+    outcome = reproduce([small(bits=[8])], Results(tmp_path), observer=told)
     assert (outcome.found, outcome.made, outcome.failures) == (0, 2, [])
     lsh, itq = "fig-mnist lsh 8 bits seed 0", "fig-mnist itq 8 bits seed 0"
     assert told.events == [
@@ -66,7 +66,7 @@ def test_runs_are_made_once(tmp_path):
     ]
     before = (tmp_path / "fig-mnist.jsonl").read_bytes()
     again = Told()
-    outcome = reproduce([small()], Results(tmp_path), watch=again)
+    outcome = reproduce([small()], Results(tmp_path), observer=again)
     assert (outcome.found, outcome.made) == (2, 2)
     assert again.events[0] == ("planned", 2, 2)
     assert (tmp_path / "fig-mnist.jsonl").read_bytes().startswith(before)
@@ -76,36 +76,36 @@ def test_a_folder_that_can_not_be_used_is_an_error_before_any_run(tmp_path):
     (tmp_path / "ablation.jsonl").write_text("a list of words\n")
     told = Told()
     with pytest.raises(ValueError, match=r"ablation.jsonl is not a file of results: line 1 can't be read"):
-        reproduce([small(bits=[8])], Results(tmp_path), watch=told)
+        reproduce([small(bits=[8])], Results(tmp_path), observer=told)
     assert told.events == []
 
 
 def test_a_damaged_result_is_made_again(tmp_path):
     chosen = small(bits=[8], methods=("itq", "lsh", "sh"))
-    assert reproduce([chosen], Results(tmp_path), watch=Told()).made == 3
+    assert reproduce([chosen], Results(tmp_path), observer=Told()).made == 3
     path = tmp_path / "fig-mnist.jsonl"
     first, _, third = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(first + b"\xff\n" + third[:-1])
-    outcome = reproduce([chosen], Results(tmp_path), watch=Told())
+    outcome = reproduce([chosen], Results(tmp_path), observer=Told())
     assert (outcome.found, outcome.made, outcome.failures) == (1, 2, [])
     assert path.read_bytes().startswith(first + b"\xff\n{")
-    assert reproduce([chosen], Results(tmp_path), watch=Told()).found == 3
+    assert reproduce([chosen], Results(tmp_path), observer=Told()).found == 3
 
 
 def test_a_release_makes_no_run_again_and_a_revision_those_of_its_method(tmp_path, monkeypatch):
     chosen = [small(bits=[8], methods=("itq", "lsh", "udh-dnn"))]
-    assert reproduce(chosen, Results(tmp_path), watch=Told()).made == 3
+    assert reproduce(chosen, Results(tmp_path), observer=Told()).made == 3
     versions = importlib.metadata.version
     monkeypatch.setattr(hashlearn, "__version__", "99.0", raising=False)
     monkeypatch.setattr(
         "hashlearn.experiments.runner.version", lambda name: "99.0" if name == "hashlearn" else versions(name)
     )
-    outcome = reproduce(chosen, Results(tmp_path), watch=Told())
+    outcome = reproduce(chosen, Results(tmp_path), observer=Told())
     assert (outcome.found, outcome.made) == (3, 0)
     monkeypatch.setattr(hashlearn.ITQ, "revision", 2)
     told = Told()
-    monkeypatch.setattr(scheduler, "_made", lambda pending, *_: iter(()))  # workers have the old revision
-    outcome = reproduce(chosen, Results(tmp_path), watch=told)
+    monkeypatch.setattr(scheduler, "_run_pending", lambda pending, *_: iter(()))  # workers have the old revision
+    outcome = reproduce(chosen, Results(tmp_path), observer=told)
     assert outcome.found == 2
     assert [str(run) for run in told.left.values()] == ["fig-mnist itq 8 bits seed 0"]
 
@@ -113,7 +113,7 @@ def test_a_release_makes_no_run_again_and_a_revision_those_of_its_method(tmp_pat
 def test_a_run_that_two_experiments_share_is_made_once(tmp_path):
     told = Told()
     chosen = [small(name, ("itq",), bits=[8]) for name in ("fig-mnist", "ablation")]
-    outcome = reproduce(chosen, Results(tmp_path), watch=told)
+    outcome = reproduce(chosen, Results(tmp_path), observer=told)
     assert outcome.made == 2
     assert [event for event in told.events if event[0] == "started"] == [("started", "fig-mnist itq 8 bits seed 0")]
     kept = {record["experiment"]: record["scores"] for record in Results(tmp_path).all()}
@@ -136,7 +136,7 @@ def test_what_fails_does_not_stop_the_rest(tmp_path):
     deadly = Deadly("deadly", "Deadly", "sh")
     chosen = replace(small(bits=[8]), entries=(bad, deadly, good))
     told = Told()
-    outcome = reproduce([chosen], Results(tmp_path), watch=told)
+    outcome = reproduce([chosen], Results(tmp_path), observer=told)
     assert outcome.made == 1
     errors = {failure.what: failure.error for failure in outcome.failures}
     assert errors == {
@@ -147,7 +147,7 @@ def test_what_fails_does_not_stop_the_rest(tmp_path):
     assert told.events[-1] == ("finished", "fig-mnist lsh 8 bits seed 0")
     assert [record["method"] for record in Results(tmp_path).all()] == ["lsh"]
     # What failed is tried again.
-    assert len(reproduce([chosen], Results(tmp_path), watch=Told()).failures) == 2
+    assert len(reproduce([chosen], Results(tmp_path), observer=Told()).failures) == 2
 
 
 class Wordless(Exception):
@@ -182,7 +182,7 @@ def test_odd_answers_are_failures_and_no_more(tmp_path, capfd):
     names = ("not-plain", "not-a-number", "wordless", "leaves", "talks")
     methods = ("lsh", "itq", "sph", "kmh", "sh")  # each its own key
     entries = tuple(Odd(name, name, method) for name, method in zip(names, methods, strict=True))
-    outcome = reproduce([replace(small(bits=[8]), entries=entries)], Results(tmp_path), watch=Told())
+    outcome = reproduce([replace(small(bits=[8]), entries=entries)], Results(tmp_path), observer=Told())
     assert outcome.made == 1
     errors = {failure.what.split()[1]: failure.error for failure in outcome.failures}
     assert errors.pop("not-a-number").startswith("ValueError: Out of range float values")
@@ -203,7 +203,7 @@ sys.path[:0] = sys.argv[1:3]
 from test_scheduler import *
 if __name__ == "__main__":
     chosen = replace(small(bits=[8]), entries=(Odd("sleeps", "sleeps", "lsh"),))
-    reproduce([chosen], Results(Path(sys.argv[3])), watch=Told())
+    reproduce([chosen], Results(Path(sys.argv[3])), observer=Told())
 """
     script = tmp_path / "script.py"
     script.write_text(code)
@@ -222,7 +222,7 @@ def test_data_that_can_not_be_had_fails_its_experiment_alone(tmp_path, monkeypat
     monkeypatch.delenv("HASHLEARN_SIFT1M", raising=False)
     monkeypatch.delenv("HASHLEARN_SIFT_PHOTOS", raising=False)
     told = Told()
-    outcome = reproduce([grid.experiment("fig-sift"), small(bits=[8])], Results(tmp_path), watch=told)
+    outcome = reproduce([grid.experiment("fig-sift"), small(bits=[8])], Results(tmp_path), observer=told)
     assert outcome.made == 2
     (failure,) = outcome.failures
     assert failure.what == "fig-sift"
@@ -232,8 +232,8 @@ def test_data_that_can_not_be_had_fails_its_experiment_alone(tmp_path, monkeypat
 
 def test_several_at_once_give_the_same(tmp_path):
     chosen = [small(methods=("lsh", "itq", "sph"))]
-    reproduce(chosen, Results(tmp_path / "one"), watch=Told())
-    outcome = reproduce(chosen, Results(tmp_path / "three"), jobs=3, watch=Told())
+    reproduce(chosen, Results(tmp_path / "one"), observer=Told())
+    outcome = reproduce(chosen, Results(tmp_path / "three"), jobs=3, observer=Told())
     assert outcome.made == 6
     scores = [
         {(r["method"], r["n_bits"]): r["scores"] for r in Results(tmp_path / name).all()} for name in ("one", "three")
@@ -243,7 +243,7 @@ def test_several_at_once_give_the_same(tmp_path):
     assert cores == {1} or cores == {max(1, len(os.sched_getaffinity(0)) // 3)}
     assert "OPENBLAS_NUM_THREADS" not in os.environ
     with pytest.raises(ValueError, match="jobs must be at least 1; got 0"):
-        reproduce(chosen, Results(tmp_path), jobs=0, watch=Told())
+        reproduce(chosen, Results(tmp_path), jobs=0, observer=Told())
 
 
 # --- The command, and what ends it ------------------------------------------------------------------------------------

@@ -37,6 +37,10 @@ __all__ = [
 ]
 
 
+# Training vectors that serve as queries in a study.
+_HELD_OUT = 1000
+
+
 @dataclass(frozen=True)
 class Entry:
     """A method with its parameters: one row of a table, one line of a chart.
@@ -204,10 +208,10 @@ def _study(name: str) -> Experiment:
         bits=tuple(table["bits"]),
         seeds=table["seeds"],
         measures=("map", "p@2", "p@3", "p@4"),
-        entries=(*varied, *map(_entry, table["beside"])),
-        variants=tuple(table["beside"]),
+        entries=(*varied, _entry("itq")),
+        variants=("itq",),
         subject=varied[0].name,
-        held_out=table["held_out"],
+        held_out=_HELD_OUT,
     )
 
 

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else: no script, no font, no file from anywhere."""
+"""The full report: one HTML page without scripts, external fonts or other files."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ __all__ = [
     "section_name",
 ]
 
-#: A verdict is a word; the sign is for the eye.
+#: The symbol that is shown beside each verdict.
 SIGNS = {"holds": "✓", "does not hold": "✗", "not tested": "–"}
-#: For the reader of claims.
+#: How to read the claims.
 CLAIMS_ARE_READ = (
-    "A claim is judged by its first reading, by default: every method with its default settings, which are its "
-    "paper's where that gives them. Other readings, weaker or stricter, stand beside it, but for those that come to "
-    "the same numbers. A difference is the mean over the seeds or splits that both methods have, ± its standard error; "
-    "within the spread is less than two of them, which with three seeds is a weak test; of a single run the spread is "
-    "not known, and not asked for."
+    "The verdict on a claim is that of its first reading, by default: every method has its default settings, which are "
+    "those of its paper where the paper gives them. Weaker or stricter readings follow, unless they lead to the same "
+    "numbers. A difference is the mean over the seeds or splits that both methods have, ± its standard error. Within "
+    "the spread means less than two standard errors, which is a weak test with three seeds. The spread of a single run "
+    "is unknown, and not required."
 )
-#: What the words of the claims are taken to mean.
+#: What the words of the claims mean.
 WORDS_MEAN = {
     "best, above, highest, below": "by the means",
-    "clearly, by a fair margin": "by a point at least, and beyond the spread",
+    "clearly, by a fair margin": "by at least one point, and beyond the spread",
     "need, better, less, more (of the parts of UDH-DNN)": "beyond the spread",
-    "clearer at high code lengths": "a lead at 32 and 64 bits, on average larger than at 8 and 16",
+    "clearer at high code lengths": "there is a lead at 32 and 64 bits, on average larger than at 8 and 16",
     "similar": "all within a quarter of the best",
-    "comparable": "without labels: of the method and its best rival, the lower within a quarter of the higher; "
-    "with labels: within two points",
+    "comparable": "without labels, the lower of the method and its best rival is within a quarter of the higher; with "
+    "labels, they are within two points",
     "about the same": "within two points",
-    "a little, slightly": "by two points at most",
-    "gains so many points": "two less are enough",
+    "a little, slightly": "by at most two points",
+    "gains N points": "N less two is enough",
 }
 _PLURALS = {"holds": "hold", "does not hold": "do not hold", "not tested": "not tested"}
 
@@ -127,22 +127,32 @@ def html_report(
     galleries: Mapping[str, Gallery] | None = None,
     commands: Sequence[str] = ("hashlearn reproduce", "hashlearn report"),
 ) -> str:
-    """The page. ``galleries``: by the name of the section; ``commands``: what made it, to be shown."""
+    """Return the report as an HTML page.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcomes
+    claims : sequence of Finding
+    galleries : mapping of str to Gallery, optional
+        Examples of search results by the name of the section.
+    commands : sequence of str
+        The commands that made the report.
+    """
     galleries = galleries or {}
     sections = [(section_name(one, outcomes), one) for one in outcomes]
     links = [
-        _item(_link("claims", "What the paper says, and what was found")),
+        _item(_link("claims", "The claims of the paper")),
         *(_item(_link(name, one.plan.title)) for name, one in sections),
     ]
     body = [
         "<h1>hashlearn: results of the experiments</h1>",
         '<section id="summary">' + _summary(outcomes, claims, commands) + "</section>",
         f'<nav aria-label="Contents"><h2>Contents</h2><ol>{"".join(links)}</ol></nav>',
-        f'<section id="claims"><h2>What the paper says, and what was found</h2>{_claims(claims, sections)}</section>',
+        f'<section id="claims"><h2>The claims of the paper</h2>{_claims(claims, sections)}</section>',
         *(_experiment(name, one, galleries.get(name, Gallery())) for name, one in sections),
     ]
     return (
-        '<!DOCTYPE html>\n<html lang="en-GB">\n<head>\n<meta charset="utf-8">\n'
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>hashlearn: results of the experiments</title>\n<style>{_STYLE}</style>\n</head>\n"
@@ -151,14 +161,14 @@ def html_report(
 
 
 def section_name(one: Outcomes, outcomes: Sequence[Outcomes]) -> str:
-    """The experiment's name, with its data set and whether it is small if there are several of it."""
+    """Return the name of a section: that of the experiment, with the data set if there are several sections of it."""
     name = one.experiment.name
     alone = sum(other.experiment.name == name for other in outcomes) == 1
     return name if alone else f"{name}-{one.data}" + ("-small" if one.small else "")
 
 
 def counted(verdicts: Iterable[str]) -> str:
-    """How many of each: 3 hold, 1 does not hold."""
+    """Count the verdicts: ``3 hold, 1 does not hold``."""
     counts = Counter(verdicts)
     return ", ".join(
         f"{counts[name]} {name if counts[name] == 1 else _PLURALS[name]}" for name in SIGNS if counts[name]
@@ -166,7 +176,7 @@ def counted(verdicts: Iterable[str]) -> str:
 
 
 def by_experiment(claims: Sequence[Finding]) -> dict[str, list[Finding]]:
-    """The claims that each experiment tests."""
+    """Group the claims by the experiment that tests them."""
     groups: dict[str, list[Finding]] = {}
     for finding in claims:
         groups.setdefault(finding.experiment, []).append(finding)
@@ -174,21 +184,21 @@ def by_experiment(claims: Sequence[Finding]) -> dict[str, list[Finding]]:
 
 
 def claims_title(experiment: str) -> str:
-    """What stands above the claims that an experiment tests, or that none does."""
-    return grid.experiment(experiment).title if experiment else "What is said in general"
+    """Return the heading of the claims that an experiment tests, or of those that none does."""
+    return grid.experiment(experiment).title if experiment else "General claims"
 
 
 def reading_words(reading: Reading) -> str:
-    """Its name, if it has one, and its numbers."""
+    """Format a reading: its name, if any, and its numbers."""
     return f"{reading.name}: {reading.numbers}" if reading.name else reading.numbers
 
 
 def _summary(outcomes: Sequence[Outcomes], claims: Sequence[Finding], commands: Sequence[str]) -> str:
     words = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in overview(outcomes))
     tested = f"{len(claims)} claims of the paper: {counted(finding.verdict for finding in claims)}"
-    found = f"<p>{_link('claims', tested)}.</p>" if claims else ""
+    verdicts = f"<p>{_link('claims', tested)}.</p>" if claims else ""
     made = "\n".join(map(escape, commands))
-    return f"{_small_words(outcomes)}{found}<dl>{words}</dl><p>Made by</p><pre><code>{made}</code></pre>"
+    return f"{_small_words(outcomes)}{verdicts}<dl>{words}</dl><p>Made by</p><pre><code>{made}</code></pre>"
 
 
 def _small_words(outcomes: Sequence[Outcomes]) -> str:
@@ -196,7 +206,7 @@ def _small_words(outcomes: Sequence[Outcomes]) -> str:
     if not small:
         return ""
     which = "All results" if len(small) == len(outcomes) else f"The results of {', '.join(small)}"
-    return _note(f"{which} are of a small version on few vectors: they say nothing of the paper.")
+    return _note(f"{which} are of a small version on few vectors: they say nothing about the paper.")
 
 
 def _claims(claims: Sequence[Finding], sections: Sequence[tuple[str, Outcomes]]) -> str:
@@ -204,13 +214,15 @@ def _claims(claims: Sequence[Finding], sections: Sequence[tuple[str, Outcomes]])
         return "<p>No claim was tested.</p>"
     parts = [
         f"<p>{len(claims)} claims: {counted(finding.verdict for finding in claims)}. {CLAIMS_ARE_READ}</p>",
-        _details("What words are taken to mean", _list([f"{words}: {rule}" for words, rule in WORDS_MEAN.items()])),
+        _details(
+            "What the words of the claims mean", _list([f"{words}: {rule}" for words, rule in WORDS_MEAN.items()])
+        ),
     ]
     for experiment, findings in by_experiment(claims).items():
         tested = [(name, one.plan.title) for name, one in sections if one.experiment.name == experiment]
         title = ", ".join(_link(name, words) for name, words in tested) or escape(claims_title(experiment))
-        found = counted(finding.verdict for finding in findings)
-        parts.append(f"<h3>{title}: {found}</h3>" + "".join(map(_claim, findings)))
+        verdicts = counted(finding.verdict for finding in findings)
+        parts.append(f"<h3>{title}: {verdicts}</h3>" + "".join(map(_claim, findings)))
     return "".join(parts)
 
 
@@ -219,7 +231,7 @@ def _claim(finding: Finding) -> str:
     rest = ""
     if others:
         readings = "".join(_item(f"{_verdict(one.verdict)} {escape(reading_words(one))}") for one in others)
-        rest = _details(f"Read otherwise: {counted(one.verdict for one in others)}", f"<ul>{readings}</ul>")
+        rest = _details(f"Other readings: {counted(one.verdict for one in others)}", f"<ul>{readings}</ul>")
     return (
         f'<article class="claim"><p>{_verdict(finding.verdict)} <strong>{escape(finding.words)}</strong> '
         f'<span class="faint">({escape(finding.where)})</span></p><p>{escape(reading_words(first))}</p>{rest}</article>'
@@ -231,13 +243,13 @@ def _experiment(name: str, outcomes: Outcomes, gallery: Gallery) -> str:
     charts = "".join(f"<figure>{drawn}</figure>" for measure in measures if (drawn := chart(outcomes, measure)))
     parts = [f"<h2>{escape(outcomes.plan.title)}</h2><p><code>{escape(outcomes.experiment.name)}</code></p>"]
     if outcomes.small:
-        parts.append(_note("A small version on few vectors: it says nothing of the paper."))
+        parts.append(_note("A small version on few vectors: it says nothing about the paper."))
     if missing := missing_words(outcomes):
         count, _, which = missing.partition(". ")
         parts.append(f'<div class="note">{escape(count)}.{_details("Which", f"<p>{escape(which)}</p>")}</div>')
     parts.append(_list(protocol_words(outcomes)))
     if parameters := parameter_words(outcomes):
-        parts.append(_details("Parameters that are not a method's defaults", _list(parameters)))
+        parts.append(_details("Parameters that are not defaults", _list(parameters)))
     parts.append(f'<div class="charts">{charts}</div>')
     parts.append("<h3>Scores</h3>" + _how_to_read(outcomes))
     for measure in measures:
@@ -247,9 +259,9 @@ def _experiment(name: str, outcomes: Outcomes, gallery: Gallery) -> str:
         if published := published_table(outcomes, measure):
             parts.append(_table(published))
     expected = _table(score_table(outcomes, "map_expected_ties"))
-    parts.append(_details("mAP with ties by expectation over all their orders", expected))
+    parts.append(_details("mAP with ties by expectation over all orders", expected))
     parts.append("<h3>Codes, time and memory</h3>")
-    parts.append(_details("Codes: balance, correlation, utilisation", _table(code_table(outcomes))))
+    parts.append(_details("Codes: balance, correlation, utilization", _table(code_table(outcomes))))
     parts.append(_details("Time and memory", _table(cost_table(outcomes))))
     warnings = warning_words(outcomes)
     parts.append(f"<p>Warnings: {'' if warnings else 'none.'}</p>" + (_list(warnings) if warnings else ""))
@@ -260,9 +272,9 @@ def _experiment(name: str, outcomes: Outcomes, gallery: Gallery) -> str:
 def _how_to_read(outcomes: Outcomes) -> str:
     beside = any(name in outcomes.experiment.variants for name in outcomes.methods)
     return (
-        "<p>Mean ± standard deviation over runs; bold with ▸: the best mean of its column, whatever the number of runs"
-        + ("; below the line: what was put beside the paper's comparison" if beside else "")
-        + ".</p>"
+        "<p>Mean ± standard deviation over runs. Bold with ▸: the best mean of a column, whatever the number of runs."
+        + (" Below the line: not part of the paper's comparison." if beside else "")
+        + "</p>"
     )
 
 
@@ -271,8 +283,8 @@ def _gallery(gallery: Gallery) -> str:
         return f"<p>{escape(gallery.note)}</p>" if gallery.note else ""
     sheets = "".join(map(_sheet, gallery.sheets))
     return (
-        "<h3>What was found</h3><p>Left a query, then the ten items whose codes are nearest to its code (Hamming "
-        "distance). Blue frame and tick: of the query's class; orange frame and cross: of another.</p>"
+        "<h3>Examples</h3><p>On the left a query, then the ten items with the nearest codes by Hamming distance. Blue "
+        "frame and tick: of the query's class. Orange frame and cross: of another.</p>"
         f'<div class="sheets">{sheets}</div>'
     )
 
@@ -303,7 +315,7 @@ def _table(table: Table) -> str:
 
 
 def _field(td: Td, spread: bool) -> str:
-    """In a column with standard deviations a number without one stands below the other means."""
+    """Align a number without standard deviation with the means of its column."""
     kind = ' class="single"' if spread and "±" not in td.text else ""
     text = escape(td.text)
     return f"<td{kind}>{f'<b>{text}</b>' if td.best else text}</td>"

@@ -1,4 +1,4 @@
-"""What a person sees of the runs: a live table on a terminal, plain lines elsewhere."""
+"""Display the progress of runs: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ __all__ = ["Lines", "Live", "Progress"]
 
 
 class Progress:
-    """What is done, running and left; how long the rest will take, by what runs like it have taken."""
+    """Keeps track of runs that are done, running and left, and estimates the time left from similar runs."""
 
     def __init__(self, jobs: int = 1) -> None:
         self.jobs = jobs
         self.begun = time.monotonic()
         self.done: list[tuple[Run, Record]] = []
         self.failures: list[Failure] = []
-        self.running: dict[str, float] = {}  # by name, when it began
-        self.left: dict[str, Run] = {}  # by name, those under way among them
+        self.running: dict[str, float] = {}  # when each began, by name
+        self.left: dict[str, Run] = {}  # by name, running ones included
         self.total = 0
         self._seconds: dict[tuple[Any, ...], list[float]] = {}
 
     def noted(self, words: str) -> None:
-        """Something to know beforehand."""
+        """Receive a note before the runs begin."""
 
     def planned(self, done: Sequence[tuple[Run, Record]], pending: Sequence[Run]) -> None:
         self.left = {str(run): run for run in pending}
@@ -53,7 +53,7 @@ class Progress:
         self.failures.append(failure)
 
     def tick(self) -> None:
-        """Nothing has happened."""
+        """Called regularly while runs are in progress."""
 
     def _end(self, name: str) -> None:
         self.running.pop(name, None)
@@ -61,12 +61,12 @@ class Progress:
 
     def _keep(self, run: Run, record: Record) -> None:
         self.done.append((run, record))
-        for key in self._kinds(run):
+        for key in self._similar_groups(run):
             self._seconds.setdefault(key, []).append(run_seconds(record))
 
     @staticmethod
-    def _kinds(run: Run) -> list[tuple[Any, ...]]:
-        """What runs have in common that take about as long, closest first."""
+    def _similar_groups(run: Run) -> list[tuple[Any, ...]]:
+        """Return groups of runs that take about as long, the most similar first."""
         method = run.entry.method
         return [
             (run.experiment, run.entry.name, run.n_bits),
@@ -77,11 +77,11 @@ class Progress:
         ]
 
     def expected(self, run: Run) -> float | None:
-        """Seconds that a run will take; None if nothing is known yet."""
-        return next((fmean(self._seconds[key]) for key in self._kinds(run) if key in self._seconds), None)
+        """Estimate the seconds that a run will take; None if nothing is known yet."""
+        return next((fmean(self._seconds[key]) for key in self._similar_groups(run) if key in self._seconds), None)
 
     def remaining(self) -> float | None:
-        """Seconds until all is done; None if nothing is known yet."""
+        """Estimate the seconds until all runs are done; None if nothing is known yet."""
         rest = 0.0
         for name, run in list(self.left.items()):
             seconds = self.expected(run)
@@ -95,7 +95,7 @@ class Progress:
         return 0.0 if begun is None else time.monotonic() - begun
 
     def counts(self) -> str:
-        """``12 of 84 runs, 3 failed, about 1 h 02 min left``."""
+        """Describe the progress: ``12 of 84 runs, 3 failed, about 1 h 02 min left``."""
         words = [f"{len(self.done)} of {self.total} runs"]
         if self.failures:
             words.append(f"{len(self.failures)} failed")
@@ -105,22 +105,22 @@ class Progress:
         return ", ".join(words)
 
 
-def scores_in_words(record: Record) -> str:
-    """``mAP 24.04, P@3 34.14`` in percent."""
+def format_scores(record: Record) -> str:
+    """Format the scores in percent: ``mAP 24.04, P@3 34.14``."""
     scores = {name: 100 * value for name, value in record["scores"].items()}
     shown = {"mAP": scores["map"], **{f"P{name[1:]}": value for name, value in scores.items() if name[:2] == "p@"}}
     return ", ".join(f"{name} {value:.2f}" for name, value in shown.items())
 
 
 class Lines(Progress):
-    """A line for each thing that happens."""
+    """Prints a line for each event."""
 
     def __init__(self, stream: TextIO | None, jobs: int = 1) -> None:
         super().__init__(jobs)
         self._stream = stream
 
     def _say(self, words: str) -> None:
-        if is_open(self._stream):  # else print would write to stdout, or fail
+        if is_open(self._stream):  # print would otherwise write to stdout, or fail
             print(f"{datetime.now():%H:%M:%S} {' '.join(words.splitlines())}", file=self._stream, flush=True)
 
     def noted(self, words: str) -> None:
@@ -128,7 +128,7 @@ class Lines(Progress):
 
     def planned(self, done: Sequence[tuple[Run, Record]], pending: Sequence[Run]) -> None:
         super().planned(done, pending)
-        self._say(f"{len(pending)} runs to make, {len(done)} made already")
+        self._say(f"{len(pending)} runs to make, {len(done)} already made")
 
     def started(self, run: Run) -> None:
         super().started(run)
@@ -136,7 +136,7 @@ class Lines(Progress):
 
     def finished(self, run: Run, record: Record) -> None:
         super().finished(run, record)
-        self._say(f"{run}: {scores_in_words(record)}; {duration(run_seconds(record))} ({self.counts()})")
+        self._say(f"{run}: {format_scores(record)}; {duration(run_seconds(record))} ({self.counts()})")
 
     def failed(self, failure: Failure) -> None:
         super().failed(failure)
@@ -144,16 +144,16 @@ class Lines(Progress):
 
 
 class Live(Progress):
-    """A table that is drawn again and again: what runs, what is left, the numbers so far. A context manager.
+    """A context manager that redraws a table of the runs in progress and the scores so far.
 
-    It begins when the runs are planned: before that, data may be fetched, which has bars of its own.
+    It starts when the runs are planned. Before that, data may be downloaded, which shows its own bars.
     """
 
     def __init__(self, console: Console, jobs: int = 1) -> None:
         from rich.live import Live as Drawing
 
         super().__init__(jobs)
-        self._drawing = Drawing(console=console, get_renderable=self._drawn, refresh_per_second=2, transient=True)
+        self._drawing = Drawing(console=console, get_renderable=self._render, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> Live:
         return self
@@ -172,13 +172,13 @@ class Live(Progress):
         super().failed(failure)
         self.noted(f"{failure.what} FAILED: {failure.error}")
 
-    def _drawn(self) -> RenderableType:
+    def _render(self) -> RenderableType:
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
-        # Drawn by a thread of its own, while the runs go on: over copies.
+        # Called from another thread while runs go on: works on copies.
         running, done = list(self.running), list(self.done)
         under_way = [f"{name}, {duration(self.elapsed(name))}" for name in running]
         bar = Table.grid()  # a bar alone does not end its line
@@ -199,15 +199,15 @@ class Live(Progress):
 
 
 def numbers_so_far(done: Sequence[tuple[Run, Record]], experiment: str | None) -> dict[str, dict[int, str]]:
-    """Mean mAP in percent by method and bits, with the number of runs where there are several."""
-    found: dict[str, dict[int, list[float]]] = {}
+    """Return the mean mAP in percent by method and bits, with the number of runs if there are several."""
+    scores: dict[str, dict[int, list[float]]] = {}
     for run, record in done:
         if run.experiment == experiment:
-            found.setdefault(run.entry.label, {}).setdefault(run.n_bits, []).append(100 * record["scores"]["map"])
+            scores.setdefault(run.entry.label, {}).setdefault(run.n_bits, []).append(100 * record["scores"]["map"])
     return {
         label: {
             n_bits: f"{fmean(values):.2f}" + (f" ({len(values)})" if len(values) > 1 else "")
             for n_bits, values in row.items()
         }
-        for label, row in found.items()
+        for label, row in scores.items()
     }

@@ -1,4 +1,4 @@
-"""The report of a folder of results: a page, and in short a Markdown file with charts."""
+"""Write the report of a folder of results: an HTML page, and a short Markdown file with charts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ __all__ = ["Report", "html_report", "markdown_report", "write_report"]
 
 @dataclass(frozen=True)
 class Report:
-    """What was written, and of how many runs; ``n_missing``: the runs of the same experiments without a result.
+    """The files that were written, and the number of runs in them.
 
-    ``n_left_out``: results of methods, parameters or settings that are not the grid's.
+    ``n_missing`` counts the runs of the same experiments without a result, ``n_left_out`` the results that do not
+    belong to the grid.
     """
 
     out: Path
@@ -43,18 +44,31 @@ def write_report(
     figures: str | os.PathLike[str] | None = None,
     images: bool = True,
 ) -> Report:
-    """Write the page ``out`` of the results in ``folder``.
+    """Write the report of the results in a folder.
 
-    Args:
-        folder: Where `hashlearn reproduce` kept its results.
-        out: The HTML page.
-        markdown: The same in short, as Markdown; None: not written.
-        figures: The folder of the charts as SVG files; None: ``figures`` beside ``markdown``, if there is one.
-        images: Whether to show examples of what was found, for which the images are loaded.
+    Parameters
+    ----------
+    folder : path
+        The results of `hashlearn reproduce`.
+    out : path
+        The HTML page to write.
+    markdown : path, optional
+        The short Markdown file to write.
+    figures : path, optional
+        The folder of the charts, as SVG files; by default ``figures`` beside ``markdown``, if that is given.
+    images : bool
+        Whether to show examples of search results, for which the images are loaded.
 
-    Raises:
-        FileNotFoundError: There is no such folder.
-        ValueError: It holds no results of the grid's experiments.
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such folder.
+    ValueError
+        It holds no results of the experiments.
     """
     folder, out = Path(folder), Path(out)
     if not folder.is_dir():
@@ -67,7 +81,7 @@ def write_report(
     text = None if markdown is None else Path(markdown)
     drawings = Path(figures) if figures is not None else text.parent / "figures" if text is not None else None
     commands = (
-        f"hashlearn reproduce{_quick(outcomes)} --out {_shown(folder)}",
+        f"hashlearn reproduce{_arguments(outcomes)} --out {_shown(folder)}",
         _report_command(folder, out, text, drawings if figures is not None else None, images),
     )
     galleries = {
@@ -99,8 +113,8 @@ def _write(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def _quick(outcomes: Sequence[Outcomes]) -> str:
-    """What to add for results of small versions: of the experiments' own data sets, or of another instead."""
+def _arguments(outcomes: Sequence[Outcomes]) -> str:
+    """Return the arguments of `hashlearn reproduce` that lead to such results: studies, small versions, other data."""
     studies = "".join(f" {one.experiment.name}" for one in outcomes) if _only_studies(outcomes) else ""
     if not all(one.small for one in outcomes):
         return studies
@@ -115,12 +129,12 @@ def _only_studies(outcomes: Sequence[Outcomes]) -> bool:
 
 
 def _shown(path: Path) -> str:
-    """An absolute path is this machine's own, and its last part is shown."""
+    """Quote a path for a shell; of an absolute path, which belongs to one machine, only the last part."""
     return shlex.quote(path.name if path.is_absolute() else path.as_posix())
 
 
 def _report_command(folder: Path, out: Path, markdown: Path | None, figures: Path | None, images: bool) -> str:
-    """What to type for the same."""
+    """Return the command that writes the same report."""
     options = [f"--out {_shown(out)}"]
     if markdown is not None:
         options.append(f"--markdown {_shown(markdown)}")

@@ -1,4 +1,4 @@
-"""One run: data, fit, codes, and all that is to be known of them, as plain values."""
+"""Make one run: load the data, fit, encode and score, and return everything as JSON values."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from hashlearn.threads import cores
 
 __all__ = ["Runner", "machine"]
 
-# Queries whose nearest items are kept, to look at.
+# Queries whose nearest items are recorded, to be shown.
 _N_EXAMPLES, _N_NEAREST = 8, 10
-# Data sets whose vectors stand for images.
+# Data sets of images.
 _WITH_IMAGES = ("digits", "mnist", "cifar10")
 _DIGITS = 8
 # Which rows a study holds out, and the number of splits of cifar10-dh whose queries it must not use.
@@ -37,7 +37,7 @@ _HELD_OUT_SEED, _N_SPLITS = 123, 10
 
 
 class Runner:
-    """Where runs are made, one after another; keeps the data set and the truth of the last one for the next."""
+    """Makes runs, one after another; keeps the data set and the truth of the last one for the next."""
 
     def __init__(self) -> None:
         self._data: tuple[Any, Dataset] | None = None
@@ -62,7 +62,7 @@ class Runner:
         return self._truth[1]
 
     def run(self, run: Run) -> Record:
-        """Fit, encode, judge."""
+        """Fit, encode and score, and return the record."""
         started = _now()
         dataset, truth = self.dataset(run), self.truth(run)
         hasher = run.entry.hasher().set_params(n_bits=run.n_bits)
@@ -70,13 +70,13 @@ class Runner:
             hasher.set_params(show_progress=False)
         if hasher.draws():
             hasher.set_params(random_state=run.seed)
-        own_peak = forget_peak()
+        has_peak = forget_peak()
         start, cpu = time.perf_counter(), time.process_time()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", ConvergenceWarning)
             hasher.fit(dataset.train, dataset.train_labels if hasher.supervised else None)
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-        peak = peak_memory() if own_peak else None
+        peak = peak_memory() if has_peak else None
         start = time.perf_counter()
         codes = hasher.encode(dataset.database)
         encoding = time.perf_counter() - start
@@ -119,7 +119,7 @@ class Runner:
 
 
 def _first(dataset: Dataset, limit: Limit) -> Dataset:
-    """The first vectors of each part; the published neighbours are of all, and left out."""
+    """Keep the first vectors of each part. The published neighbours are of all vectors, and dropped."""
 
     def cut(rows: Any, n: int) -> Any:
         return None if rows is None else rows[:n]
@@ -166,7 +166,7 @@ def _hold_out(dataset: Dataset, n_queries: int) -> Dataset:
 
 @cache
 def machine() -> dict[str, Any]:
-    """Where a run was made: what it took depends on that."""
+    """Describe the machine, on which the times of a run depend."""
     names = [line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     return {
         "processor": names[0] if names else platform.processor() or platform.machine(),
@@ -184,7 +184,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _agreement(dataset: Dataset, run: Run, truth: Truth) -> dict[str, float]:
-    """The share of the nearest neighbours published with the data that are among as many of ours."""
+    """Return the share of the published nearest neighbours that are among as many of ours."""
     published = dataset.ground_truth
     if published is None or run.setting.k is None:
         return {}
@@ -204,11 +204,9 @@ def _plain(value: Any) -> Any:
 def _scores(
     query_codes: NDArray[np.uint8], codes: NDArray[np.uint8], dataset: Dataset, run: Run, truth: Truth
 ) -> dict[str, float]:
-    """By the run's protocol, with the share of empty balls; mAP by expectation over ties, and, with labels, among the
-    queries alone as well.
-    """
+    """Score codes by the run's protocol, by expectation over ties, and, with labels, among the queries alone."""
     protocol = run.setting.protocol
-    found, expected = evaluate_all(
+    scores, expected = evaluate_all(
         query_codes,
         codes,
         truth,
@@ -216,9 +214,12 @@ def _scores(
         n_bits=run.n_bits,
         show_progress=False,
     )
-    values = {"map": found.map, "map_standard_error": float(np.std(found.average_precision) / len(query_codes) ** 0.5)}
-    values |= {f"p@{r}": p for r, p in found.precision_at_radius.items()}
-    values |= {f"empty@{r}": share for r, share in found.empty_at_radius.items()}
+    values = {
+        "map": scores.map,
+        "map_standard_error": float(np.std(scores.average_precision) / len(query_codes) ** 0.5),
+    }
+    values |= {f"p@{r}": p for r, p in scores.precision_at_radius.items()}
+    values |= {f"empty@{r}": share for r, share in scores.empty_at_radius.items()}
     values["map_expected_ties"] = expected.map
     if run.setting.truth == "labels":
         values["map_new"] = _among_queries(query_codes, dataset, run)
@@ -226,7 +227,7 @@ def _scores(
 
 
 def _among_queries(query_codes: NDArray[np.uint8], dataset: Dataset, run: Run) -> float:
-    """mAP where nothing that is searched was trained on: even queries ask, odd ones are the database."""
+    """Return the mAP on new samples: the even queries search among the odd ones, none of which was trained on."""
     assert dataset.query_labels is not None
     truth = Truth.labels(dataset.query_labels[::2], dataset.query_labels[1::2])
     return evaluate(
@@ -240,12 +241,12 @@ def _among_queries(query_codes: NDArray[np.uint8], dataset: Dataset, run: Run) -
 
 
 def _examples(query_codes: NDArray[np.uint8], codes: NDArray[np.uint8]) -> dict[str, Any]:
-    """A few queries, and the items whose codes are nearest to theirs by Hamming distance."""
-    asked = np.linspace(0, len(query_codes) - 1, _N_EXAMPLES).astype(int)
-    distances = hamming(query_codes[asked], codes)
+    """Return a few queries, and the items with the nearest codes by Hamming distance."""
+    queries = np.linspace(0, len(query_codes) - 1, _N_EXAMPLES).astype(int)
+    distances = hamming(query_codes[queries], codes)
     nearest = np.argsort(distances, axis=1, kind="stable")[:, :_N_NEAREST]
     return {
-        "queries": asked.tolist(),
+        "queries": queries.tolist(),
         "items": nearest.tolist(),
         "distances": np.take_along_axis(distances, nearest, axis=1).tolist(),
     }

@@ -1,8 +1,7 @@
-"""Runs of a grid, one after another or several at once: each result a file, finished ones skipped, failures collected.
+"""Make the runs of experiments, one after another or several at once; skip finished runs, and collect failures.
 
-A run is made in a worker, a process of its own kind: a method that crashes, or that the system stops for its memory,
-ends its worker and not the rest. The parent alone writes result files, whole or not at all, so that whatever ends it
-loses at most the runs under way.
+Runs are made in worker processes, so that a method that crashes or runs out of memory ends its worker and not the rest.
+Only the parent writes results. Whatever ends it, only the runs in progress are lost.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from hashlearn.experiments.results import Record, Results, fingerprint, run_key
 from hashlearn.experiments.runner import Runner
 from hashlearn.threads import cores
 
-__all__ = ["Failure", "Outcome", "Watch", "reproduce"]
+__all__ = ["Failure", "Observer", "Outcome", "reproduce"]
 
 _SPAWN = multiprocessing.get_context("spawn")
-# How often what is on the screen is drawn anew while nothing happens.
+# How often the display is refreshed while no run ends.
 _TICK_SECONDS = 0.5
-# What the BLAS and OpenMP libraries read when they are loaded.
+# BLAS and OpenMP libraries read these when they are loaded.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class Watch(Protocol):
-    """Who is told what happens."""
+class Observer(Protocol):
+    """An object that is notified of events: `hashlearn.experiments.progress_display` has some."""
 
     def noted(self, words: str) -> None: ...
     def planned(self, done: Sequence[tuple[Run, Record]], pending: Sequence[Run]) -> None: ...
@@ -49,7 +48,7 @@ class Watch(Protocol):
 
 @dataclass(frozen=True)
 class Failure:
-    """What did not succeed, a run or a whole experiment, and why."""
+    """A run or a whole experiment that failed (``what``), and why."""
 
     what: str
     error: str
@@ -58,18 +57,36 @@ class Failure:
 
 @dataclass
 class Outcome:
-    """What came of it: how many results there were, how many were made, and what failed."""
+    """How many results existed already (``found``) and how many were made, and what failed."""
 
     found: int = 0
     made: int = 0
     failures: list[Failure] = field(default_factory=list)
 
 
-def reproduce(chosen: Sequence[Experiment], results: Results, *, jobs: int = 1, watch: Watch) -> Outcome:
+def reproduce(chosen: Sequence[Experiment], results: Results, *, jobs: int = 1, observer: Observer) -> Outcome:
     """Make every run of the experiments that has no result yet.
 
-    Raises:
-        OSError: A result can't be written (a full disk); those before it are kept.
+    Parameters
+    ----------
+    chosen : sequence of Experiment
+    results : Results
+        Where results are looked up and written.
+    jobs : int
+        Number of runs at once, which share the cores.
+    observer : Observer
+        Notified of every event.
+
+    Returns
+    -------
+    Outcome
+
+    Raises
+    ------
+    OSError
+        A result can't be written, for instance because the disk is full. Earlier results are kept.
+    ValueError
+        The folder holds something other than results.
     """
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1; got {jobs}.")
@@ -79,31 +96,31 @@ def reproduce(chosen: Sequence[Experiment], results: Results, *, jobs: int = 1, 
     pending: list[tuple[Run, str]] = []
     for experiment in chosen:
         try:
-            planned = _with_keys(experiment, watch)
+            runs = _plan(experiment, observer)
         except (OSError, TypeError) as error:  # data that can't be read, or a parameter that the method does not have
             outcome.failures.append(Failure(experiment.name, " ".join(str(error).split())))
-            watch.failed(outcome.failures[-1])
+            observer.failed(outcome.failures[-1])
             continue
-        for run, key in planned:
+        for run, key in runs:
             record = results.find(run, key)
             if record is None:
                 pending.append((run, key))
             else:
                 done.append((run, record))
     outcome.found = len(done)
-    watch.planned(done, [run for run, _ in pending])
-    for run, answer in _made(pending, results, jobs, watch):
+    observer.planned(done, [run for run, _ in pending])
+    for run, answer in _run_pending(pending, results, jobs, observer):
         if isinstance(answer, Failure):
             outcome.failures.append(answer)
-            watch.failed(answer)
+            observer.failed(answer)
         else:
-            watch.finished(run, answer)
+            observer.finished(run, answer)
             outcome.made += 1
     return outcome
 
 
-def _with_keys(experiment: Experiment, watch: Watch) -> list[tuple[Run, str]]:
-    """The experiment's runs on the first of its data sets that can be had, with their keys."""
+def _plan(experiment: Experiment, observer: Observer) -> list[tuple[Run, str]]:
+    """Return the experiment's runs on the first of its data sets that is available, with their keys."""
     runner = Runner()
     errors = []
     for name in experiment.data:
@@ -117,15 +134,15 @@ def _with_keys(experiment: Experiment, watch: Watch) -> list[tuple[Run, str]]:
             errors.append(" ".join(str(error).split()))
             continue
         if errors:
-            watch.noted(f"{experiment.name} is run on {name}: {' '.join(errors)}")
+            observer.noted(f"{experiment.name} is run on {name}: {' '.join(errors)}")
         return [(run, run_key(run, fingerprints[run.split])) for run in planned]
     raise DatasetError(" ".join(errors))
 
 
-def _made(
-    pending: Sequence[tuple[Run, str]], results: Results, jobs: int, watch: Watch
+def _run_pending(
+    pending: Sequence[tuple[Run, str]], results: Results, jobs: int, observer: Observer
 ) -> Iterator[tuple[Run, Record | Failure]]:
-    """Each run with its record, which is kept already, or why there is none, as they come."""
+    """Make runs, and yield each with its record, which is already written, or with its failure."""
     queue = deque(pending)
     workers = [_Worker(max(1, cores() // jobs) if jobs > 1 else None) for _ in range(min(jobs, len(pending)))]
     busy: dict[_Worker, tuple[Run, str]] = {}
@@ -134,15 +151,15 @@ def _made(
             for worker in workers:
                 while queue and worker not in busy:
                     run, key = queue.popleft()
-                    record = results.find(run, key)  # the same run of another experiment may have been made by now
+                    record = results.find(run, key)  # another experiment may share the run
                     if record is not None:
                         yield run, record
                         continue
                     busy[worker] = run, key
-                    watch.started(run)
+                    observer.started(run)
                     worker.start(run)
             wait([end for worker in busy for end in worker.ends], timeout=_TICK_SECONDS)
-            watch.tick()
+            observer.tick()
             for worker in list(busy):
                 run, key = busy[worker]
                 answer = worker.answer(run)
@@ -155,7 +172,7 @@ def _made(
 
 
 class _Worker:
-    """A process that makes runs; started when it is needed, and again if it has died."""
+    """A process that makes runs. It is started when needed, and again if it has died."""
 
     def __init__(self, threads: int | None) -> None:
         self._threads = threads
@@ -164,22 +181,22 @@ class _Worker:
 
     @property
     def ends(self) -> list[Any]:
-        """What to wait for."""
+        """The objects to wait for."""
         return [self._connection, self._process.sentinel]
 
     def start(self, run: Run) -> None:
         if self._process is None:
-            self._connection, theirs = _SPAWN.Pipe()
-            self._process = _SPAWN.Process(target=_work, args=(theirs,), daemon=True)
+            self._connection, remote = _SPAWN.Pipe()
+            self._process = _SPAWN.Process(target=_work, args=(remote,), daemon=True)
             with _environment(self._threads):
                 self._process.start()
-            theirs.close()
+            remote.close()
         assert self._connection is not None
-        with suppress(OSError):  # it has died: the answer says so
+        with suppress(OSError):  # it has died, which `answer` reports
             self._connection.send(run)
 
     def answer(self, run: Run) -> Record | Failure | None:
-        """What came of the run; None if it is not done yet."""
+        """Return the result of the run, or None if it is still in progress."""
         assert self._connection is not None
         try:
             if self._connection.poll():
@@ -193,7 +210,7 @@ class _Worker:
         self._process.join()
         code = self._process.exitcode
         self._process = None
-        return Failure(str(run), f"its process ended: {_cause(code)}")
+        return Failure(str(run), f"its process ended: {_exit_reason(code)}")
 
     def stop(self) -> None:
         if self._process is not None:
@@ -201,7 +218,7 @@ class _Worker:
             self._process.join()
 
 
-def _cause(code: int) -> str:
+def _exit_reason(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -213,7 +230,7 @@ def _cause(code: int) -> str:
 
 @contextmanager
 def _environment(threads: int | None) -> Iterator[None]:
-    """What a new process is told of the number of its threads; None: nothing."""
+    """Set the number of threads of processes that are started meanwhile; None leaves it alone."""
     before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
     if threads is not None:
         os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
@@ -228,10 +245,10 @@ def _environment(threads: int | None) -> Iterator[None]:
 
 
 def _work(connection: Connection) -> None:
-    """The worker: takes runs, gives records, or (error, details) of those that fail."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to decide
-    os.environ["HASHLEARN_PROGRESS"] = "0"  # the screen is the parent's too
-    _print_to_stderr()  # and so is what it prints for machines
+    """Run in a worker: receive runs, and send back records, or (error, details) of those that fail."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it
+    os.environ["HASHLEARN_PROGRESS"] = "0"  # the parent shows progress
+    _print_to_stderr()  # stdout is for the parent's output
     threading.Thread(target=_end_with_parent, daemon=True).start()
     runner = Runner()
     while True:
@@ -243,27 +260,27 @@ def _work(connection: Connection) -> None:
 
 
 def _print_to_stderr() -> None:
-    """Nowhere, if there is no stderr."""
+    """Redirect stdout to stderr, or to nowhere if there is no stderr."""
     target = os.open(os.devnull, os.O_WRONLY) if sys.stderr is None else 2
     os.dup2(target, 1)
     sys.stdout = sys.stderr
 
 
 def _answer(runner: Runner, run: Run) -> Record | tuple[str, str]:
-    """The record, of plain values; or (error, details)."""
+    """Make a run; return its record as JSON values, or (error, details)."""
     try:
         record: Record = json.loads(json.dumps(runner.run(run), allow_nan=False))
         return record
     except Exception as error:
         details = traceback.format_exc()
-        with suppress(Exception):  # some have no words
+        with suppress(Exception):  # an exception whose message can't be formatted
             words = " ".join(str(error).split())
             return (f"{type(error).__name__}: {words}" if words else type(error).__name__), details
         return type(error).__name__, details
 
 
 def _end_with_parent() -> None:
-    """Whatever ends the parent ends the worker, in the middle of a run too."""
+    """End the worker when the parent ends, even in the middle of a run."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -1,4 +1,4 @@
-"""One fitted method on one data set, judged by one setting."""
+"""Score one fitted method on one data set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,20 @@ if TYPE_CHECKING:
 
 
 def dataset_truth(dataset: Dataset, setting: Setting, *, show_progress: bool | None = None) -> Truth:
-    """The true neighbours of the data set's queries that ``setting`` asks for; Euclidean ones are cached."""
+    """Return the true neighbours of a data set's queries, as ``setting`` defines them.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    setting : Setting
+    show_progress : bool, optional
+        Whether to show a progress bar; by default, on a terminal only.
+
+    Returns
+    -------
+    Truth
+        Euclidean neighbours are cached.
+    """
     if setting.truth == "labels":
         if dataset.query_labels is None or dataset.database_labels is None:
             raise ValueError(f"{dataset.name} has no labels: its truth can only be 'neighbours'.")
@@ -27,9 +40,24 @@ def dataset_truth(dataset: Dataset, setting: Setting, *, show_progress: bool | N
 def judge(
     hasher: Hasher, dataset: Dataset, setting: Setting, *, truth: Truth | None = None, show_progress: bool | None = None
 ) -> Scores:
-    """Encode the data set with the fitted ``hasher`` and evaluate the codes; ``truth`` may be had beforehand."""
+    """Encode a data set with a fitted method, and evaluate the codes.
+
+    Parameters
+    ----------
+    hasher : Hasher
+    dataset : Dataset
+    setting : Setting
+    truth : Truth, optional
+        The result of `dataset_truth`, if it is known already.
+    show_progress : bool, optional
+        Whether to show a progress bar; by default, on a terminal only.
+
+    Returns
+    -------
+    Scores
+    """
     query_codes, database_codes = hasher.encode(dataset.queries), hasher.encode(dataset.database)
-    if truth is None:  # after the codes: a model that does not fit is then told at once
+    if truth is None:  # after encoding, which fails at once if the model does not fit the data
         truth = dataset_truth(dataset, setting, show_progress=show_progress)
     return evaluate(
         query_codes,
