@@ -302,7 +302,7 @@ def _collection(n: int, *, texts: bool) -> Row:
         with Collection.open(path) as writer, Collection.open(path, readonly=True) as reader:
             if texts:
                 start = time.perf_counter()
-                writer.ids_of(sources[:1])
+                writer.read_ids(sources[:1])
                 row["seconds_of_the_first_look_up"] = round(time.perf_counter() - start, 2)
             ids = writer.add(codes[:200])
             reader.refresh()

@@ -30,11 +30,10 @@ from hashlearn.datasets import load
 from hashlearn.evaluation import setting
 from hashlearn.experiments import dataset_truth, judge
 from hashlearn.experiments.grid import experiment
-from hashlearn.hashers._network import Layer
-from hashlearn.hashers._network_hasher import auto_units
-from hashlearn.hashers._rows import Rows
-from hashlearn.hashers._training import Lambdas
-from hashlearn.hashers.udh_dnn import _Training
+from hashlearn.hashers._blocks import Rows
+from hashlearn.hashers._dnn import Lambdas, auto_units
+from hashlearn.hashers._network import Layer, Network, flatten
+from hashlearn.hashers.udh_dnn import Discrete
 from hashlearn.threads import thread_map
 
 LAMBDAS = Lambdas(1e-5, 5e-2, 1e-2, 1e-6)
@@ -48,6 +47,12 @@ def product_flops(m: int, sizes: Sequence[int]) -> int:
     return 2 * m * (2 * sum(layers) + sum(layers[1:]) + 2 * sizes[-1] ** 2)
 
 
+def start(X: Any, layers: list[Layer], B: Any, threads: Any, *, exact: bool = True) -> Discrete:
+    """Training of UDH-DNN at its start, by rows, layers and codes."""
+    network = Network((X.shape[1], *(len(layer.c) for layer in layers)))
+    return Discrete(Rows(X, np.zeros(X.shape[1]), 1.0, threads), network, flatten(layers), B, LAMBDAS, exact=exact)
+
+
 def bench_evaluation() -> dict[str, Any]:
     """One value and gradient, as a share of the machine's sgemm rate measured right before and after."""
     rows = []
@@ -55,7 +60,7 @@ def bench_evaluation() -> dict[str, Any]:
         X, layers, B = example(M, sizes)
         before = machine.sgemm_gflops()
         with thread_map() as threads:
-            training = _Training(Rows(X, np.zeros(sizes[0]), 1.0, threads), layers, B, LAMBDAS, exact=True)
+            training = start(X, layers, B, threads)
             evaluate = partial(training.objective, training.theta)
             times = [machine.best_seconds(evaluate, 1) for _ in range(15)]
         rate = max(before, machine.sgemm_gflops())
@@ -82,12 +87,12 @@ def bench_scaling() -> dict[str, Any]:
         times: dict[str, float] = {}
         for _ in range(3):
             with thread_map() as threads:
-                training = _Training(Rows(X, np.zeros(784), 1.0, threads), layers, B.copy(), LAMBDAS, exact=True)
-                start = time.perf_counter()
+                training = start(X, layers, B.copy(), threads)
+                began = time.perf_counter()
                 evaluations = training.network_step(20, lambda _: None).evaluations
                 middle = time.perf_counter()
                 training.code_step()
-                found = {"network": (middle - start) / evaluations, "codes": time.perf_counter() - middle}
+                found = {"network": (middle - began) / evaluations, "codes": time.perf_counter() - middle}
             times = {key: min(value, times.get(key, np.inf)) for key, value in found.items()}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -166,10 +171,10 @@ def bench_torch() -> dict[str, Any]:
         rows = []
         for _ in range(5):
             with thread_map() as threads:
-                training = _Training(Rows(X, np.zeros(784), 1.0, threads), layers, B, LAMBDAS, exact=not joint)
-                start = time.perf_counter()
+                training = start(X, layers, B, threads, exact=not joint)
+                began = time.perf_counter()
                 minimum = training.network_step(20, lambda _: None)
-                ours = (time.perf_counter() - start) / minimum.evaluations
+                ours = (time.perf_counter() - began) / minimum.evaluations
             value, seconds, count = torch_step(X, layers, B, minimum.evaluations, joint=joint)
             terms = dict(minimum.terms)
             if not joint:
@@ -201,16 +206,16 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.spent = {"code_step": 0.0, "network_step": 0.0}
-        self._originals = {name: getattr(_Training, name) for name in self.spent}
+        self._originals = {name: getattr(Discrete, name) for name in self.spent}
 
     def __enter__(self) -> dict[str, float]:
         for name, method in self._originals.items():
-            setattr(_Training, name, self._timed(name, method))
+            setattr(Discrete, name, self._timed(name, method))
         return self.spent
 
     def __exit__(self, *_: object) -> None:
         for name, method in self._originals.items():
-            setattr(_Training, name, method)
+            setattr(Discrete, name, method)
 
     def _timed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def work(*arguments: Any) -> Any:
@@ -227,11 +232,11 @@ def bench_end_to_end() -> dict[str, Any]:
     dataset = load("mnist")
     truth = dataset_truth(dataset, setting("mnist"))
 
-    def map_of(hasher: Any) -> float:
+    def read_map(hasher: Any) -> float:
         return round(100 * judge(hasher, dataset, setting("mnist"), truth=truth).map, 2)
 
     rows, totals = [], {}
-    itq = {n_bits: map_of(ITQ(n_bits, random_state=0).fit(dataset.train)) for n_bits in (8, 16, 24, 32)}
+    itq = {n_bits: read_map(ITQ(n_bits, random_state=0).fit(dataset.train)) for n_bits in (8, 16, 24, 32)}
     grid = {entry.name: entry.parameters for entry in experiment("fig-mnist").entries}
     for variant, parameters in (("from itq", grid["udh-dnn-from-itq"]), ("default", grid["udh-dnn"])):
         for n_bits in itq:
@@ -248,7 +253,7 @@ def bench_end_to_end() -> dict[str, Any]:
                 "network_seconds": round(spent["network_step"], 1),
                 "code_seconds": round(spent["code_step"], 1),
                 "evaluations": sum(record["evaluations"] for record in hasher.history_),
-                "map": map_of(hasher),
+                "map": read_map(hasher),
                 "itq_map": itq[n_bits],
             }
             print("MNIST:", ", ".join(f"{key} {value}" for key, value in row.items()), flush=True)

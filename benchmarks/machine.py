@@ -83,12 +83,3 @@ def report(name: str, results: dict[str, Any], path: Path | None) -> None:
         machines |= dict.fromkeys(results, here)
         path.write_text(json.dumps({**earlier, "benchmark": name, **results, "machines": machines}, indent=2) + "\n")
         print(f"written: {path}")
-
-
-def keep(results: dict[str, Any], path: Path | None) -> None:
-    """Write results of a long run as far as it is, whole or not at all; nothing without a path."""
-    if path is None:
-        return
-    temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(results, indent=1) + "\n")
-    temporary.replace(path)

@@ -15,10 +15,10 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from hashlearn import SDHDNN
-from hashlearn.hashers import sdh_dnn
-from hashlearn.hashers._network import Layer, empty_outputs, fold, forward, layers_of
-from hashlearn.hashers._rows import Rows
-from hashlearn.hashers._training import Lambdas
+from hashlearn.hashers._blocks import Rows
+from hashlearn.hashers._dnn import Lambdas
+from hashlearn.hashers._network import Layer, Network, flatten
+from hashlearn.hashers.sdh_dnn import Pairs
 from hashlearn.threads import thread_map
 
 
@@ -30,12 +30,12 @@ def example(m: int, sizes: Sequence[int]) -> tuple[Any, list[Layer], Any]:
     return X, layers, np.where(rng.random((m, sizes[-1])) < 0.5, -1, 1).astype(np.int8)
 
 
-def dense_objective(training: sdh_dnn._Training, S: Any, theta: Any) -> tuple[float, Any]:
+def dense_objective(training: Pairs, S: Any, theta: Any) -> tuple[float, Any]:
     """SDH-DNN's objective and gradient as the paper writes them, with m × m matrices; float32."""
-    layers = fold(layers_of(theta, training.sizes), np.float32)
+    network = training.network
     X, B = training.rows[slice(0, len(training.rows))], training.B.astype(np.float32)
-    outputs = empty_outputs(training.sizes[1:], len(X), np.float32)
-    H = forward(layers, X, outputs)
+    outputs = network.forward(network.cast(theta, np.float32), X)
+    H = outputs[-1]
     m, L = H.shape
     l1, l2, l3, l4 = training.lambdas
     V = H @ H.T
@@ -48,9 +48,8 @@ def dense_objective(training: sdh_dnn._Training, S: Any, theta: Any) -> tuple[fl
     value += l3 / 2 * float(np.sum(C * C)) + l4 / (2 * m) * float(h @ h)
     Delta = 2 / (m * L) * (V @ H) + l2 / m * (H - B) + 2 * l3 / m * H @ C + l4 / m * h
     gradient = np.zeros(len(theta))
-    parts = layers_of(gradient, training.sizes)
-    weights = layers_of(theta, training.sizes)
-    for layer in range(len(layers) - 1, -1, -1):
+    parts, weights = network.layers(gradient), network.layers(theta)
+    for layer in range(len(weights) - 1, -1, -1):
         S_in = outputs[layer - 1] if layer else X
         parts[layer].W[...] = S_in.T @ Delta + l1 * weights[layer].W
         parts[layer].c[...] = Delta.sum(axis=0)
@@ -65,10 +64,10 @@ def bench_pairs() -> dict[str, Any]:
     sizes = (320, 120, 50, 32)
     lambdas = Lambdas(1e-3, 5.0, 1.0, 1e-4)
 
-    def start(m: int, threads: Any) -> sdh_dnn._Training:
+    def start(m: int, threads: Any) -> Pairs:
         X, layers, B = example(m, sizes)
         y = np.random.default_rng(1).integers(0, 10, m)
-        return sdh_dnn._Training(Rows(X, np.zeros(sizes[0]), 1.0, threads), layers, B, y, lambdas)
+        return Pairs(Rows(X, np.zeros(sizes[0]), 1.0, threads), Network(sizes), flatten(layers), B, y, lambdas)
 
     m = 20_000
     with thread_map() as threads:

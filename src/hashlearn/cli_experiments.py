@@ -17,8 +17,8 @@ from hashlearn._printing import count, say
 
 if TYPE_CHECKING:
     from hashlearn.experiments.grid import Experiment
-    from hashlearn.experiments.reproducing import Outcome
-    from hashlearn.experiments.watching import Progress
+    from hashlearn.experiments.progress_display import Progress
+    from hashlearn.experiments.scheduler import Outcome
 
 
 def reproduce(
@@ -62,18 +62,8 @@ def reproduce(
 
     if data is not None and not quick:
         raise ValueError("--data goes with --quick: the experiments themselves have data of their own.")
-    known = grid.names()
-    strangers = [name for name in names or () if name not in known]
-    if strangers:
-        raise ValueError(f"no experiment is named {strangers[0]!r}; there are: {', '.join(known)}.")
-    chosen = [grid.experiment(name) for name in known if not names or name in names]
-    if quick:
-        chosen = [grid.quick(experiment, data) for experiment in chosen]
     lengths, entries = _lengths(bits), _words(methods)
-    narrowed = [grid.narrowed(experiment, bits=lengths, methods=entries, seeds=seeds) for experiment in chosen]
-    chosen = [experiment for experiment in narrowed if experiment.bits and experiment.entries]
-    if not chosen:
-        raise ValueError("nothing is left to run: no chosen experiment has such methods and bits (--list).")
+    chosen = grid.choose(names or (), bits=lengths, methods=entries, seeds=seeds, small=quick, data=data)
     if list_:
         return _list(chosen, as_json)
     _note_the_left_out(chosen, lengths, entries)
@@ -117,7 +107,7 @@ def _note_the_left_out(chosen: Iterable[Experiment], bits: list[int] | None, met
 
 
 def _list(chosen: Iterable[Experiment], as_json: bool) -> None:
-    from hashlearn.experiments.grid import runs_of
+    from hashlearn.experiments.grid import plan_runs
 
     found = [
         {
@@ -127,7 +117,7 @@ def _list(chosen: Iterable[Experiment], as_json: bool) -> None:
             "bits": list(experiment.bits),
             "seeds": experiment.seeds,
             "methods": experiment.methods,
-            "runs": len(list(runs_of(experiment, experiment.data[0]))),
+            "runs": len(list(plan_runs(experiment, experiment.data[0]))),
         }
         for experiment in chosen
     ]
@@ -142,11 +132,11 @@ def _list(chosen: Iterable[Experiment], as_json: bool) -> None:
 
 
 def _run(chosen: list[Experiment], results: Any, jobs: int) -> tuple[Outcome, Progress]:
-    from hashlearn.experiments.reproducing import reproduce as run
+    from hashlearn.experiments.scheduler import reproduce as run
 
     with _watch(jobs) as progress:
         try:
-            return run(chosen, results, jobs=jobs, watch=progress), progress
+            return run(chosen, results, jobs=jobs, observer=progress), progress
         except KeyboardInterrupt:
             kept = f"kept in {results.folder}: {count(results.count(), 'result')}"
             say(f"hashlearn: {kept}; the same command goes on from there")
@@ -155,7 +145,7 @@ def _run(chosen: list[Experiment], results: Any, jobs: int) -> tuple[Outcome, Pr
 
 @contextmanager
 def _watch(jobs: int) -> Iterator[Progress]:
-    from hashlearn.experiments.watching import Lines, Live
+    from hashlearn.experiments.progress_display import Lines, Live
     from hashlearn.progress import is_watched
 
     if is_watched():
@@ -169,7 +159,7 @@ def _watch(jobs: int) -> Iterator[Progress]:
 
 def _tell(outcome: Outcome, progress: Progress, folder: Path, as_json: bool) -> None:
     """The numbers on stdout, what failed on stderr."""
-    from hashlearn.experiments.watching import numbers_so_far
+    from hashlearn.experiments.progress_display import numbers_so_far
 
     names = dict.fromkeys(run.experiment for run, _ in progress.done)
     if as_json:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from made_records import record_of
+from fake_records import make_record
 
 from hashlearn.experiments import grid
-from hashlearn.experiments.claims import CLAIMS, claims_of
+from hashlearn.experiments.claims import CLAIMS, check_claims
 from hashlearn.experiments.rules import (
     MissingRunError,
     View,
@@ -23,7 +23,7 @@ from hashlearn.experiments.rules import (
     peak,
     similar,
 )
-from hashlearn.experiments.summary import Outcomes, outcomes_of
+from hashlearn.experiments.summary import Outcomes, group_outcomes
 
 
 def view(values, rivals=("itq", "lsh"), measure="map", experiment="fig-cifar10", subject="udh-dnn"):
@@ -275,18 +275,20 @@ def whole(experiment, values, data=None, small=False, seeds=None):
     if small:
         chosen = grid.quick(chosen, data)
     found = []
-    for run in grid.runs_of(grid.narrowed(chosen, seeds=seeds), data):
+    for run in grid.plan_runs(grid.narrowed(chosen, seeds=seeds), data):
         scores = {**BASE, **values(run.entry.name, run.n_bits)}
         codes = {name: scores.pop(name) for name in ("imbalance", "correlation") if name in scores}
-        record = record_of(run)
+        record = make_record(run)
         record["scores"] = {name: scores[name] / 100 for name in record["scores"] if name in scores}
         record["codes"] |= codes
         found.append(record)
     return found
 
 
-def verdict_of(part, experiment, values, reading=0):
-    findings = [f for f in claims_of(outcomes_of(whole(experiment, values, seeds=1))) if f.experiment == experiment]
+def find_verdict(part, experiment, values, reading=0):
+    findings = [
+        f for f in check_claims(group_outcomes(whole(experiment, values, seeds=1))) if f.experiment == experiment
+    ]
     (finding,) = [f for f in findings if part in f.words]
     return finding.readings[reading].verdict
 
@@ -313,73 +315,77 @@ UNSUPERVISED = ("fig-cifar10", "fig-mnist")
 @pytest.mark.parametrize("experiment", UNSUPERVISED)
 def test_claims_on_the_unsupervised_figures(experiment):
     better = flat(udh_dnn={"map": 11})
-    assert verdict_of("best mAP at all", experiment, better) == "holds"
+    assert find_verdict("best mAP at all", experiment, better) == "holds"
     assert (
-        verdict_of("best mAP at all", experiment, merged(better, flat(lsh={"map": 20}))) == "holds"
+        find_verdict("best mAP at all", experiment, merged(better, flat(lsh={"map": 20}))) == "holds"
     )  # not the paper's
     for rival in ("sh", "itq", "sph", "kmh", "ba"):
         for n_bits in (8, 16, 32, 64):
             values = merged(better, at(n_bits, rival, map=11.5))
-            assert verdict_of("best mAP at all", experiment, values) == "does not hold"
-    assert verdict_of("best mAP at all", experiment, merged(better, at(8, "kmh-8", map=20))) == "holds"
-    assert verdict_of("best mAP at all", experiment, merged(better, at(8, "kmh-8", map=20)), 2) == "does not hold"
+            assert find_verdict("best mAP at all", experiment, values) == "does not hold"
+    assert find_verdict("best mAP at all", experiment, merged(better, at(8, "kmh-8", map=20))) == "holds"
+    assert find_verdict("best mAP at all", experiment, merged(better, at(8, "kmh-8", map=20)), 2) == "does not hold"
     for p in ("p3", "p4"):
         other = {"p3": "p4", "p4": "p3"}[p]
         clear = at(32, "udh-dnn", **{p: 11.1, other: 11.1})
-        assert verdict_of("At 32 bits its precision", experiment, clear) == "holds"
+        assert find_verdict("At 32 bits its precision", experiment, clear) == "holds"
         assert (
-            verdict_of("At 32 bits its precision", experiment, at(32, "udh-dnn", **{p: 10.9, other: 20}))
+            find_verdict("At 32 bits its precision", experiment, at(32, "udh-dnn", **{p: 10.9, other: 20}))
             == "does not hold"
         )
-        assert verdict_of("highest precision", experiment, clear) == "holds"
-        assert verdict_of("highest precision", experiment, merged(clear, at(64, "itq", **{p: 12}))) == "does not hold"
+        assert find_verdict("highest precision", experiment, clear) == "holds"
+        assert find_verdict("highest precision", experiment, merged(clear, at(64, "itq", **{p: 12}))) == "does not hold"
         # Of MNIST the paper says it of all in all, of CIFAR-10 for each radius.
         other_higher = merged(at(32, "udh-dnn", **{p: 12, other: 10.5}), at(64, "itq", **{other: 11}))
         held = "does not hold" if experiment == "fig-cifar10" else "holds"
-        assert verdict_of("highest precision", experiment, other_higher) == held
+        assert find_verdict("highest precision", experiment, other_higher) == held
         below = at(64, "itq", **{p: 11, other: 11})
-        assert verdict_of("At 64 bits its precision is below", experiment, below) == "holds"
-        assert verdict_of("At 64 bits its precision is below", experiment, at(64, "itq", **{p: 11})) == "does not hold"
+        assert find_verdict("At 64 bits its precision is below", experiment, below) == "holds"
+        assert (
+            find_verdict("At 64 bits its precision is below", experiment, at(64, "itq", **{p: 11})) == "does not hold"
+        )
     grown = merged(
         at(32, "udh-dnn", map=13), at(64, "udh-dnn", map=13), at(8, "udh-dnn", map=11), at(16, "udh-dnn", map=11)
     )
-    assert verdict_of("clearer at high", experiment, grown) == "holds"
-    assert verdict_of("clearer at high", experiment, better) == "does not hold"
+    assert find_verdict("clearer at high", experiment, grown) == "holds"
+    assert find_verdict("clearer at high", experiment, better) == "does not hold"
 
 
 def test_other_claims_on_cifar10():
     name = "fig-cifar10"
-    assert verdict_of("above that of BA", name, flat(udh_dnn={"map": 11}, itq={"map": 20})) == "holds"
-    assert verdict_of("above that of BA", name, flat(udh_dnn={"map": 11}, ba={"map": 12})) == "does not hold"
+    assert find_verdict("above that of BA", name, flat(udh_dnn={"map": 11}, itq={"map": 20})) == "holds"
+    assert find_verdict("above that of BA", name, flat(udh_dnn={"map": 11}, ba={"map": 12})) == "does not hold"
     for p in ("p3", "p4"):
         for n_bits in (8, 16):
-            assert verdict_of("comparable", name, at(n_bits, "udh-dnn", **{p: 8})) == "holds"
-            assert verdict_of("comparable", name, at(n_bits, "sh", **{p: 2})) == "holds"
-            assert verdict_of("comparable", name, at(n_bits, "udh-dnn", **{p: 7})) == "does not hold"
+            assert find_verdict("comparable", name, at(n_bits, "udh-dnn", **{p: 8})) == "holds"
+            assert find_verdict("comparable", name, at(n_bits, "sh", **{p: 2})) == "holds"
+            assert find_verdict("comparable", name, at(n_bits, "udh-dnn", **{p: 7})) == "does not hold"
         falling = lambda method, n_bits: {"p@3": 80 - n_bits, "p@4": 80 - n_bits}  # noqa: E731
-        assert verdict_of("all methods falls", name, falling) == "holds"
-        assert verdict_of("all methods falls", name, merged(falling, at(64, "sph", **{p: 60}))) == "does not hold"
-    assert verdict_of("many queries", name, flat()) == "holds"
+        assert find_verdict("all methods falls", name, falling) == "holds"
+        assert find_verdict("all methods falls", name, merged(falling, at(64, "sph", **{p: 60}))) == "does not hold"
+    assert find_verdict("many queries", name, flat()) == "holds"
     for radius in (3, 4):
         one = at(64, "itq", **{f"empty@{radius}": 40})
-        assert verdict_of("many queries", name, one) == "does not hold"
+        assert find_verdict("many queries", name, one) == "does not hold"
 
 
 def test_other_claims_on_mnist():
     name = "fig-mnist"
     falling = lambda method, n_bits: {"p@3": 80 - n_bits, "p@4": 80 - n_bits}  # noqa: E731
     rising = merged(falling, at(64, "itq", p4=49.5))
-    assert verdict_of("but that of ITQ within radius 4", name, rising) == "holds"
-    assert verdict_of("but that of ITQ within radius 4", name, falling) == "does not hold"
-    assert verdict_of("but that of ITQ within radius 4", name, merged(rising, at(64, "itq", p3=60))) == "does not hold"
-    assert verdict_of("all methods have similar", name, at(8, "sh", p3=8)) == "holds"
-    assert verdict_of("all methods have similar", name, at(16, "sh", p4=7)) == "does not hold"
-    assert verdict_of("all methods have similar", name, at(16, "lsh", p4=1)) == "holds"
+    assert find_verdict("but that of ITQ within radius 4", name, rising) == "holds"
+    assert find_verdict("but that of ITQ within radius 4", name, falling) == "does not hold"
+    assert (
+        find_verdict("but that of ITQ within radius 4", name, merged(rising, at(64, "itq", p3=60))) == "does not hold"
+    )
+    assert find_verdict("all methods have similar", name, at(8, "sh", p3=8)) == "holds"
+    assert find_verdict("all methods have similar", name, at(16, "sh", p4=7)) == "does not hold"
+    assert find_verdict("all methods have similar", name, at(16, "lsh", p4=1)) == "holds"
 
 
 def test_claims_on_sift():
     def verdict(part, values):
-        findings = claims_of(outcomes_of(whole("fig-sift", values, "sift1m")))
+        findings = check_claims(group_outcomes(whole("fig-sift", values, "sift1m")))
         return next(f.verdict for f in findings if f.experiment == "fig-sift" and part in f.words)
 
     assert verdict("slightly above that of BA", flat(udh_dnn={"map": 11}, itq={"map": 20})) == "holds"
@@ -391,13 +397,13 @@ def test_claims_on_sift():
 def test_claims_on_deep_hashing():
     name, part = "table-dh", "UDH-DNN is above DH"
     better = flat(udh_dnn={"map": 11, "p@2": 11})
-    assert verdict_of(part, name, better) == "holds"
-    assert verdict_of(part, name, merged(better, flat(itq={"map": 50, "p@2": 50}))) == "holds"
+    assert find_verdict(part, name, better) == "holds"
+    assert find_verdict(part, name, merged(better, flat(itq={"map": 50, "p@2": 50}))) == "holds"
     for n_bits in (16, 32, 64):
-        assert verdict_of(part, name, merged(better, at(n_bits, "dh", map=12))) == "does not hold"
+        assert find_verdict(part, name, merged(better, at(n_bits, "dh", map=12))) == "does not hold"
     for n_bits in (16, 32):
-        assert verdict_of(part, name, merged(better, at(n_bits, "dh", p2=12))) == "does not hold"
-    assert verdict_of(part, name, merged(better, at(64, "dh", p2=12))) == "holds"  # the paper has none
+        assert find_verdict(part, name, merged(better, at(n_bits, "dh", p2=12))) == "does not hold"
+    assert find_verdict(part, name, merged(better, at(64, "dh", p2=12))) == "holds"  # the paper has none
 
 
 GAINS = [
@@ -417,42 +423,42 @@ def test_published_gains(experiment, part, rival, gains):
 
         return values
 
-    assert verdict_of(part, experiment, by(0)) == "holds"
-    assert verdict_of(part, experiment, by(1.9)) == "holds"
+    assert find_verdict(part, experiment, by(0)) == "holds"
+    assert find_verdict(part, experiment, by(1.9)) == "holds"
     for n_bits in gains:
-        assert verdict_of(part, experiment, by(2.1, n_bits)) == "does not hold"
+        assert find_verdict(part, experiment, by(2.1, n_bits)) == "does not hold"
 
 
 def test_other_claims_on_labels():
     clear = flat(sdh_dnn={"map": 11.1})
-    assert verdict_of("fair margin", "fig-cifar10-sup", clear) == "holds"
+    assert find_verdict("fair margin", "fig-cifar10-sup", clear) == "holds"
     for rival in ("sdh", "ksh", "bre", "itq-cca"):
         values = merged(clear, at(32, rival, map=10.5))
-        assert verdict_of("fair margin", "fig-cifar10-sup", values) == "does not hold"
+        assert find_verdict("fair margin", "fig-cifar10-sup", values) == "does not hold"
     precise = flat(sdh_dnn={"p@3": 11.1, "p@4": 11.1})
-    assert verdict_of("clearly the best", "fig-cifar10-sup", precise) == "holds"
-    assert verdict_of("clearly the best", "fig-cifar10-sup", merged(precise, at(16, "ksh", p4=11))) == "does not hold"
-    assert verdict_of("clearly the best", "fig-cifar10-sup", merged(precise, at(32, "ksh", p4=11))) == "holds"
+    assert find_verdict("clearly the best", "fig-cifar10-sup", precise) == "holds"
+    assert find_verdict("clearly the best", "fig-cifar10-sup", merged(precise, at(16, "ksh", p4=11))) == "does not hold"
+    assert find_verdict("clearly the best", "fig-cifar10-sup", merged(precise, at(32, "ksh", p4=11))) == "holds"
     for n_bits in (32, 64):
         aside = at(n_bits, "ksh", p3=30)
         values = merged(aside, at(n_bits, "sdh", p3=11.9))
-        assert verdict_of("SDH is comparable", "fig-cifar10-sup", values) == "holds"
-        assert verdict_of("SDH is comparable", "fig-cifar10-sup", at(n_bits, "sdh", p3=12.1)) == "does not hold"
+        assert find_verdict("SDH is comparable", "fig-cifar10-sup", values) == "holds"
+        assert find_verdict("SDH is comparable", "fig-cifar10-sup", at(n_bits, "sdh", p3=12.1)) == "does not hold"
     for n_bits in (16, 32, 64):
         aside = at(n_bits, "ksh", map=30, p3=30, p4=30)
         values = merged(aside, at(n_bits, "sdh", map=11.9))
-        assert verdict_of("about the same mAP", "fig-mnist-sup", values) == "holds"
-        assert verdict_of("Elsewhere", "fig-mnist-sup", aside) == "holds"
-        assert verdict_of("about the same mAP", "fig-mnist-sup", at(n_bits, "sdh", map=12.1)) == "does not hold"
-        assert verdict_of("Elsewhere", "fig-mnist-sup", at(n_bits, "sdh", p3=12.1)) == "does not hold"
-    assert verdict_of("about the same mAP", "fig-mnist-sup", at(8, "sdh", map=50)) == "holds"
-    assert verdict_of("Elsewhere", "fig-mnist-sup", at(8, "sdh", p3=50)) == "holds"
-    assert verdict_of("Elsewhere", "fig-mnist-sup", at(8, "sdh", p4=12.1)) == "does not hold"
-    assert verdict_of("above KSH", "fig-mnist-sup", merged(clear, flat(sdh={"map": 30}))) == "holds"
-    assert verdict_of("above KSH", "fig-mnist-sup", merged(clear, at(8, "ksh", map=10.5))) == "does not hold"
+        assert find_verdict("about the same mAP", "fig-mnist-sup", values) == "holds"
+        assert find_verdict("Elsewhere", "fig-mnist-sup", aside) == "holds"
+        assert find_verdict("about the same mAP", "fig-mnist-sup", at(n_bits, "sdh", map=12.1)) == "does not hold"
+        assert find_verdict("Elsewhere", "fig-mnist-sup", at(n_bits, "sdh", p3=12.1)) == "does not hold"
+    assert find_verdict("about the same mAP", "fig-mnist-sup", at(8, "sdh", map=50)) == "holds"
+    assert find_verdict("Elsewhere", "fig-mnist-sup", at(8, "sdh", p3=50)) == "holds"
+    assert find_verdict("Elsewhere", "fig-mnist-sup", at(8, "sdh", p4=12.1)) == "does not hold"
+    assert find_verdict("above KSH", "fig-mnist-sup", merged(clear, flat(sdh={"map": 30}))) == "holds"
+    assert find_verdict("above KSH", "fig-mnist-sup", merged(clear, at(8, "ksh", map=10.5))) == "does not hold"
     values = merged(at(8, "sdh-dnn", p3=11.1), at(8, "ksh", p3=30))
-    assert verdict_of("within radius 3 at 8", "fig-mnist-sup", values) == "holds"
-    assert verdict_of("within radius 3 at 8", "fig-mnist-sup", at(8, "sdh-dnn", p3=10.9)) == "does not hold"
+    assert find_verdict("within radius 3 at 8", "fig-mnist-sup", values) == "holds"
+    assert find_verdict("within radius 3 at 8", "fig-mnist-sup", at(8, "sdh-dnn", p3=10.9)) == "does not hold"
 
 
 @pytest.mark.parametrize(
@@ -467,38 +473,38 @@ def test_other_claims_on_labels():
 )
 def test_claims_on_the_parts(part, rival):
     better = flat(udh_dnn={"map": 11})
-    assert verdict_of(part, "ablation", better) == "holds"
+    assert find_verdict(part, "ablation", better) == "holds"
     for n_bits in (16, 32):
-        assert verdict_of(part, "ablation", merged(better, at(n_bits, rival, map=11))) == "does not hold"
+        assert find_verdict(part, "ablation", merged(better, at(n_bits, rival, map=11))) == "does not hold"
         others = {"no-similarity", "no-independence", "no-balance", "relaxed", "linear"} - {rival}
         for other in others:
-            assert verdict_of(part, "ablation", merged(better, at(n_bits, other, map=20))) == "holds"
+            assert find_verdict(part, "ablation", merged(better, at(n_bits, other, map=20))) == "holds"
 
 
 def test_other_readings_of_the_parts():
     better = flat(udh_dnn={"map": 11}, random_codes={"map": 11})
-    assert verdict_of("similarity-preserving", "ablation", better, 1) == "holds"
+    assert find_verdict("similarity-preserving", "ablation", better, 1) == "holds"
     # Who is compared: by readings 1 and 3 of solving, and 1 of similarity, the codes from a random start.
     for part, readings in (("similarity-preserving", {1}), ("not relaxed", {1, 3})):
         for reading in (0, *range(1, 4 if part == "not relaxed" else 2)):
             whose = {"random_codes" if reading in readings else "udh_dnn": {"map": 11}}
             other = {"udh_dnn" if reading in readings else "random_codes": {"map": 9}}
-            assert verdict_of(part, "ablation", flat(**whose, **other), reading) == "holds"
+            assert find_verdict(part, "ablation", flat(**whose, **other), reading) == "holds"
     beside = merged(better, flat(linear={"map": 20}))
-    assert verdict_of("deep network", "ablation", beside, 1) == "holds"
+    assert find_verdict("deep network", "ablation", beside, 1) == "holds"
     beaten = merged(better, at(16, "no-similarity-random-codes", map=12))
-    assert verdict_of("similarity-preserving", "ablation", beaten, 1) == "does not hold"
-    assert verdict_of("similarity-preserving", "ablation", beaten) == "holds"
-    assert verdict_of("deep network", "ablation", merged(better, at(32, "one-hidden", map=12)), 1) == "does not hold"
+    assert find_verdict("similarity-preserving", "ablation", beaten, 1) == "does not hold"
+    assert find_verdict("similarity-preserving", "ablation", beaten) == "holds"
+    assert find_verdict("deep network", "ablation", merged(better, at(32, "one-hidden", map=12)), 1) == "does not hold"
     for reading in (2, 3):
         values = merged(better, at(32, "relaxed-no-independence", map=12))
-        assert verdict_of("not relaxed", "ablation", values, reading) == "does not hold"
-    assert verdict_of("not relaxed", "ablation", merged(better, at(32, "relaxed", map=12)), 1) == "does not hold"
+        assert find_verdict("not relaxed", "ablation", values, reading) == "does not hold"
+    assert find_verdict("not relaxed", "ablation", merged(better, at(32, "relaxed", map=12)), 1) == "does not hold"
 
 
 def test_the_parts_are_read_by_precision_too():
     values = merged(flat(udh_dnn={"map": 11, "p@3": 11, "p@4": 11}), at(32, "no-independence", p3=12))
-    findings = claims_of(outcomes_of(whole("ablation", values, seeds=1)))
+    findings = check_claims(group_outcomes(whole("ablation", values, seeds=1)))
     finding = next(f for f in findings if "need the independence" in f.words)
     assert [(reading.name, reading.verdict) for reading in finding.readings] == [
         ("by default", "holds"),
@@ -513,7 +519,7 @@ def test_the_parts_must_matter_beyond_the_spread():
         for record in records:
             if record["method"] == "udh-dnn":
                 record["scores"]["map"] = values[record["seed"]] / 100
-        findings = claims_of(outcomes_of(records))
+        findings = check_claims(group_outcomes(records))
         assert next(f for f in findings if "need the balance" in f.words).verdict == verdict
 
 
@@ -526,13 +532,13 @@ def test_balance_and_independence_of_the_codes():
         ("less correlated", "correlation", "no-independence"),
         ("more balanced", "imbalance", "no-balance"),
     ):
-        assert verdict_of(part, "ablation", by) == "holds"
-        assert verdict_of(part, "ablation", merged(by, at(16, rival, **{measure: 0.1}))) == "does not hold"
+        assert find_verdict(part, "ablation", by) == "holds"
+        assert find_verdict(part, "ablation", merged(by, at(16, rival, **{measure: 0.1}))) == "does not hold"
 
 
 def test_every_claim_is_tested_once_all_is_run():
     records = [r for name in grid.names() for r in whole(name, flat())]
-    untested = [finding for finding in claims_of(outcomes_of(records)) if finding.verdict == "not tested"]
+    untested = [finding for finding in check_claims(group_outcomes(records)) if finding.verdict == "not tested"]
     assert [finding.words.split()[0] for finding in untested] == [
         *("The", "With", "The", "The", "Kernel-based", "What", "On"),
     ]
@@ -542,7 +548,7 @@ def test_every_claim_is_tested_once_all_is_run():
 
 def test_readings():
     values = flat(udh_dnn={"map": 15}, udh_dnn_from_itq={"map": 17}, ba_from_itq={"map": 16})
-    findings = claims_of(outcomes_of(whole("fig-cifar10", values)))
+    findings = check_claims(group_outcomes(whole("fig-cifar10", values)))
     finding = next(f for f in findings if "best mAP" in f.words)
     assert [(reading.name, reading.verdict) for reading in finding.readings] == [
         ("by default", "holds"),
@@ -562,21 +568,21 @@ def test_readings():
 def test_variants_without_a_result_are_not_waited_for():
     values = flat(udh_dnn={"map": 15}, ba_from_itq={"map": 12})
     records = [r for r in whole("fig-cifar10", values) if r["method"] != "kmh-8"]
-    finding = next(f for f in claims_of(outcomes_of(records)) if "best mAP" in f.words)
+    finding = next(f for f in check_claims(group_outcomes(records)) if "best mAP" in f.words)
     reading = finding.readings[2]
     assert (reading.name, reading.verdict) == ("UDH-DNN against SPH, by its own distance; BA, from ITQ too", "holds")
 
 
 def test_readings_that_come_to_the_same_are_told_once():
     values = merged(flat(), at(64, "itq", **{"empty@3": 55, "empty@4": 55}))
-    findings = claims_of(outcomes_of(whole("fig-cifar10", values)))
+    findings = check_claims(group_outcomes(whole("fig-cifar10", values)))
     finding = next(f for f in findings if "many queries" in f.words)
     assert [reading.name for reading in finding.readings] == ["by default", "UDH-DNN, from ITQ"]
 
 
 def test_the_highest_precision_is_read_for_each_radius_too():
     values = merged(at(32, "udh-dnn", p3=12, p4=10.5), at(64, "itq", p4=11))
-    findings = claims_of(outcomes_of(whole("fig-mnist", values)))
+    findings = check_claims(group_outcomes(whole("fig-mnist", values)))
     finding = next(f for f in findings if f.experiment == "fig-mnist" and "highest precision" in f.words)
     assert [(reading.name, reading.verdict) for reading in finding.readings][:2] == [
         ("by default", "holds"),
@@ -587,7 +593,7 @@ def test_the_highest_precision_is_read_for_each_radius_too():
 @pytest.mark.parametrize("order", [("sift1m", "sift-photos"), ("sift-photos", "sift1m")])
 def test_a_stand_in_does_not_test_the_genuine_data(order):
     values = flat(udh_dnn={"map": 11})
-    alone = [claims_of(outcomes_of(whole("fig-sift", values, data))) for data in order]
+    alone = [check_claims(group_outcomes(whole("fig-sift", values, data))) for data in order]
     for data, findings in zip(order, alone, strict=True):
         finding = next(f for f in findings if f.experiment == "fig-sift")
         assert finding.verdict == ("holds" if data == "sift1m" else "not tested")
@@ -596,25 +602,25 @@ def test_a_stand_in_does_not_test_the_genuine_data(order):
                 ("SIFT1M", "not tested"),
                 ("sift-photos, by default", "holds"),
             ]
-    together = claims_of(outcomes_of([r for data in order for r in whole("fig-sift", values, data)]))
+    together = check_claims(group_outcomes([r for data in order for r in whole("fig-sift", values, data)]))
     assert next(f for f in together if f.experiment == "fig-sift").verdict == "holds"
 
 
 def test_small_versions_and_missing_runs_test_nothing():
     small = whole("fig-cifar10", flat(), small=True)
-    assert claims_of(outcomes_of(small))[0].readings[0].numbers == "fig-cifar10 was not run at full size."
+    assert check_claims(group_outcomes(small))[0].readings[0].numbers == "fig-cifar10 was not run at full size."
     elsewhere = whole("fig-cifar10", flat(), "digits", small=True)
-    assert claims_of(outcomes_of(elsewhere))[0].verdict == "not tested"
+    assert check_claims(group_outcomes(elsewhere))[0].verdict == "not tested"
     records = whole("fig-cifar10", flat())
     partial = [r for r in records if (r["method"], r["n_bits"]) != ("ba", 16)]
-    finding = claims_of(outcomes_of(partial))[0]
-    assert (finding.verdict, finding.readings[0].numbers) == ("not tested", "BA at 16 bits is not there.")
+    finding = check_claims(group_outcomes(partial))[0]
+    assert (finding.verdict, finding.readings[0].numbers) == ("not tested", "BA at 16 bits is missing.")
 
 
 def test_runs_that_are_not_there_yet_are_told():
     records = whole("fig-cifar10", flat(udh_dnn={"map": 11}))
     partial = [r for r in records if (r["method"], r["seed"]) not in {("itq", 2), ("sph-own", 2)}]
-    reading = claims_of(outcomes_of(partial))[0].readings[0]
+    reading = check_claims(group_outcomes(partial))[0].readings[0]
     assert reading.verdict == "holds"
-    assert reading.numbers.endswith(" (4 of these methods' runs are not there yet)")
-    assert "not there yet" not in claims_of(outcomes_of(records))[0].readings[0].numbers
+    assert reading.numbers.endswith(" (4 of these methods' runs are missing)")
+    assert "are missing" not in check_claims(group_outcomes(records))[0].readings[0].numbers

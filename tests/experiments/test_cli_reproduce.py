@@ -25,11 +25,11 @@ def test_quick_runs_every_experiment_on_digits(tmp_path):
     done = run("--quick", "--data", "digits", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "results-quick"
-    names = {path.name for path in folder.iterdir()}
+    names = {path.stem for path in folder.iterdir()}
     listed = {entry["experiment"]: entry for entry in json.loads(run_here("reproduce", "--list", "--json").stdout)}
     assert names == set(listed)
     for name, entry in listed.items():
-        kept = [json.loads(path.read_text()) for path in (folder / name).glob("*.json")]
+        kept = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
         assert {record["method"] for record in kept} == set(entry["methods"])
         assert {(record["method"], record["n_bits"]) for record in kept} == {
             (method, n_bits) for method in entry["methods"] for n_bits in (8, 16)
@@ -121,7 +121,7 @@ def test_from_runs_to_a_page(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "4 runs, 12 missing: report.html, docs/RESULTS.md, 4 charts\n"
     page = (tmp_path / "report.html").read_text()
-    kept = [json.loads(path.read_text()) for path in (tmp_path / "results-quick").glob("*/*.json")]
+    kept = [json.loads(line) for line in (tmp_path / "results-quick" / "fig-mnist-sup.jsonl").read_text().splitlines()]
     for record in kept:
         assert f"{100 * record['scores']['map']:.2f}" in page
     assert "data:image/png;base64," in page  # what was found
@@ -135,11 +135,13 @@ def test_from_runs_to_a_page(tmp_path):
 
 def test_results_that_are_not_the_grids_are_left_out_and_told(tmp_path):
     run("fig-mnist", "--quick", "--data", "digits", "--methods", "itq,lsh", "--bits", "8", cwd=tmp_path)
-    (path,) = (tmp_path / "results-quick" / "fig-mnist").glob("itq-*.json")
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps({**record, "parameters": {"max_iter": 5}}))
-    stranger = {**record, "data": {**record["data"], "name": "foo"}}
-    path.with_name("itq-8-0-foo.json").write_text(json.dumps(stranger))
+    path = tmp_path / "results-quick" / "fig-mnist.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    (record,) = (record for record in records if record["method"] == "itq")
+    others = [other for other in records if other is not record]
+    others.append({**record, "options": {"max_iter": 5}})
+    others.append({**record, "key": "foo", "data": {**record["data"], "name": "foo"}})
+    path.write_text("".join(json.dumps(other) + "\n" for other in others))
     done = report("results-quick", cwd=tmp_path)
     assert done.stdout.startswith("1 run, ")
     assert (

@@ -5,11 +5,11 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from made_records import outcomes_with, records_of
+from fake_records import make_outcomes, make_records
 
 from hashlearn.experiments.figures import ablates, chart, difference_chart, line_chart
 from hashlearn.experiments.grid import experiment, names
-from hashlearn.experiments.summary import outcomes_of
+from hashlearn.experiments.summary import group_outcomes
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -33,7 +33,7 @@ def points(svg):
 
 
 def test_marks_are_where_their_numbers_belong():
-    outcomes = outcomes_with("fig-cifar10", {("lsh", b): [v] for b, v in {8: 0.1, 16: 0.2, 32: 0.3, 64: 0.4}.items()})
+    outcomes = make_outcomes("fig-cifar10", {("lsh", b): [v] for b, v in {8: 0.1, 16: 0.2, 32: 0.3, 64: 0.4}.items()})
     drawn = points(line_chart(outcomes, "map"))
     # Percents from 0 to 40 over 220 pixels below 34; lengths at equal steps from 60 to 334.
     assert [drawn["LSH", b][0] for b in (8, 16, 32, 64)] == [
@@ -46,7 +46,7 @@ def test_marks_are_where_their_numbers_belong():
 
 
 def test_the_axis_says_the_same_as_the_marks():
-    outcomes = outcomes_with("fig-cifar10", {("lsh", 8): [0.91], ("itq", 8): [0.85], ("sh", 8): [0.95]})
+    outcomes = make_outcomes("fig-cifar10", {("lsh", 8): [0.91], ("itq", 8): [0.85], ("sh", 8): [0.95]})
     svg = line_chart(outcomes, "map")
     ticks = {t.text: float(t.get("y")) - 4 for t in parse(svg).iter(f"{SVG}text") if t.get("text-anchor") == "end"}
     drawn = points(svg)
@@ -58,7 +58,7 @@ def test_the_axis_says_the_same_as_the_marks():
 
 
 def test_error_bars_are_one_standard_deviation_up_and_down():
-    outcomes = outcomes_with("fig-cifar10", {("itq", 8): [0.1, 0.2, 0.3], ("sh", 8): [0.4]})
+    outcomes = make_outcomes("fig-cifar10", {("itq", 8): [0.1, 0.2, 0.3], ("sh", 8): [0.4]})
     (x, y), words, bar = points(line_chart(outcomes, "map"))["ITQ", 8]
     assert words == "20.00 ± 10.00, 3 runs"
     low, high = map(float, re.match(rf"M{x:g} (\S+)V([\d.]+)M", bar).groups())
@@ -67,13 +67,13 @@ def test_error_bars_are_one_standard_deviation_up_and_down():
 
 
 def test_one_length_stands_in_the_middle():
-    drawn = points(line_chart(outcomes_with("fig-cifar10", {("itq", 32): [0.2, 0.3]}), "map"))
+    drawn = points(line_chart(make_outcomes("fig-cifar10", {("itq", 32): [0.2, 0.3]}), "map"))
     assert drawn["ITQ", 32][0][0] == 197
 
 
 def test_no_line_is_drawn_across_a_missing_length():
     values = {("lsh", b): [0.1] for b in (8, 16, 64)} | {("itq", b): [0.2] for b in (8, 16, 32, 64)}
-    svg = line_chart(outcomes_with("fig-cifar10", values), "map")
+    svg = line_chart(make_outcomes("fig-cifar10", values), "map")
     lines = [path.get("d") for path in parse(svg).iter(f"{SVG}path") if path.get("class") == "line"]
     moves = sorted(line.count("M") for line in lines if "L" in line)
     assert moves == [1, 2]
@@ -83,11 +83,11 @@ def test_no_line_is_drawn_across_a_missing_length():
 
 
 def test_without_a_result_of_a_method_that_is_drawn_there_is_no_chart():
-    outcomes = outcomes_with("fig-cifar10", {("itq", 8): [0.1], ("dh", 8): [0.1]})
+    outcomes = make_outcomes("fig-cifar10", {("itq", 8): [0.1], ("dh", 8): [0.1]})
     assert chart(outcomes, "p@9") is None
     assert set(points(chart(outcomes, "map"))) == {("ITQ", 8)}
-    assert chart(outcomes_with("fig-cifar10", {("dh", 8): [0.1]}), "map") is None
-    without_the_whole = outcomes_with("ablation", {("itq", 16): [0.1]})
+    assert chart(make_outcomes("fig-cifar10", {("dh", 8): [0.1]}), "map") is None
+    without_the_whole = make_outcomes("ablation", {("itq", 16): [0.1]})
     assert difference_chart(without_the_whole, "map") is None
     assert chart(without_the_whole, "map") is None
 
@@ -95,7 +95,7 @@ def test_without_a_result_of_a_method_that_is_drawn_there_is_no_chart():
 def test_differences_from_the_whole_method():
     whole = {("udh-dnn", 16): [0.50, 0.54], ("udh-dnn", 32): [0.6]}
     values = {**whole, ("linear", 16): [0.48, 0.54], ("linear", 32): [0.58], ("itq", 16): [0.53, 0.57]}
-    outcomes = outcomes_with("ablation", values)
+    outcomes = make_outcomes("ablation", values)
     svg = chart(outcomes, "map")
     drawn = points(svg)
     assert {key: words for key, (_, words, _) in drawn.items()} == {
@@ -115,7 +115,7 @@ def test_differences_from_the_whole_method():
 
 @pytest.mark.parametrize("name", names())
 def test_all_points_of_an_experiment_are_drawn_and_all_lines_differ(name):
-    (outcomes,) = outcomes_of(records_of(name))
+    (outcomes,) = group_outcomes(make_records(name))
     chosen = experiment(name)
     for measure in chosen.measures:
         svg = chart(outcomes, measure)
@@ -131,7 +131,7 @@ def test_all_points_of_an_experiment_are_drawn_and_all_lines_differ(name):
 
 
 def test_the_papers_method_stands_out():
-    (outcomes,) = outcomes_of(records_of("fig-cifar10"))
+    (outcomes,) = group_outcomes(make_records("fig-cifar10"))
     groups = [g for g in parse(line_chart(outcomes, "map")).findall(f"{SVG}g") if g.find(f"{SVG}g") is not None]
     looks = {g.find(f"{SVG}g/{SVG}title").text.rpartition(", 8 bits")[0]: g.get("class") for g in groups}
     assert looks["UDH-DNN"] == "s0 thick"
@@ -141,7 +141,7 @@ def test_the_papers_method_stands_out():
 
 @pytest.mark.parametrize("name", names())
 def test_texts_stay_inside_and_apart(name):
-    (outcomes,) = outcomes_of(records_of(name))
+    (outcomes,) = group_outcomes(make_records(name))
     root = parse(chart(outcomes, "map"))
     _, _, width, height = map(float, root.get("viewBox").split())
     boxes = []
@@ -159,7 +159,7 @@ def test_texts_stay_inside_and_apart(name):
 def test_labels_are_escaped():
     from dataclasses import replace
 
-    (outcomes,) = outcomes_of(records_of("check-siftsmall"))
+    (outcomes,) = group_outcomes(make_records("check-siftsmall"))
     chosen = outcomes.experiment
     entries = tuple(replace(entry, label=f"<b>&{entry.name}") for entry in chosen.entries)
     odd = replace(outcomes, experiment=replace(chosen, title='"<&>"', entries=entries))

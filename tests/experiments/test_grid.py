@@ -5,6 +5,7 @@ import pytest
 from hashlearn.datasets import DATASETS
 from hashlearn.evaluation import setting
 from hashlearn.experiments import grid
+from hashlearn.experiments.results import changed_parameters
 from hashlearn.hashers import METHODS
 
 PAPER = ["fig-cifar10", "fig-mnist", "fig-sift", "table-dh", "fig-cifar10-sup", "fig-mnist-sup", "ablation"]
@@ -51,6 +52,50 @@ def test_entries_of_one_method_differ():
         assert len({entry.label for entry in entries}) == len(entries)
 
 
+@pytest.mark.parametrize("name", grid.study_names())
+def test_studies_are_of_training_data_and_of_parameters_the_method_takes(name):
+    chosen = grid.experiment(name)
+    assert chosen.held_out == 1000
+    assert chosen.subject in chosen.methods
+    assert len(set(chosen.methods)) == len(chosen.methods)
+    assert all(run.held_out == 1000 for run in grid.plan_runs(chosen, chosen.data[0]))
+    if name == "study-sdh-dnn-memory" and "lbfgs_memory" not in METHODS["sdh-dnn"]().get_params():
+        pytest.skip("prepared for a parameter to come")
+    for entry in chosen.entries:
+        entry.hasher()._check_parameters(784)
+    seen = [(entry.method, str(changed_parameters(entry))) for entry in chosen.entries]
+    assert len(set(seen)) == len(seen)
+
+
+def test_a_study_is_a_grid_of_parameters():
+    chosen = grid.experiment("study-sdh-dnn-memory")
+    assert [(entry.name, entry.label, entry.method, entry.parameters) for entry in chosen.entries] == [
+        ("lbfgs_memory=20", "SDH-DNN, lbfgs_memory=20", "sdh-dnn", {"lbfgs_memory": 20}),
+        ("lbfgs_memory=100", "SDH-DNN, lbfgs_memory=100", "sdh-dnn", {"lbfgs_memory": 100}),
+        ("itq", "ITQ", "itq", {}),
+    ]
+    assert chosen.setting.truth == "labels"
+    starts = grid.experiment("study-udh-dnn-sift")
+    assert (starts.setting.k, starts.setting.protocol.cutoff) == (990, None)
+    assert starts.entries[1].parameters == {"init": "itq", "lbfgs_iter": 30}
+    unscaled = {entry.name: entry for entry in grid.experiment("study-udh-dnn-cifar10").entries}["scale=none"]
+    assert unscaled.hasher().scale is None
+
+
+def test_choose():
+    assert [one.name for one in grid.choose()] == grid.names()  # no study
+    chosen = grid.choose(["study-ba-cifar10", "ablation", "fig-mnist", "ablation"])
+    assert [one.name for one in chosen] == ["fig-mnist", "ablation", "study-ba-cifar10"]
+    (small,) = grid.choose(["study-ba-cifar10"], small=True, data="digits", bits=[8])
+    assert (small.held_out, small.limit.queries, small.bits) == (200, 200, (8,))
+    (narrow,) = grid.choose(["study-bre-cifar10"], methods=["kernel=rbf"])
+    assert narrow.methods == ["kernel=rbf"]
+    with pytest.raises(ValueError, match="no experiment is named 'fig-1'"):
+        grid.choose(["fig-mnist", "fig-1"])
+    with pytest.raises(ValueError, match="nothing is left to run"):
+        grid.choose(["fig-mnist"], bits=[7])
+
+
 def test_what_the_variants_are():
     """The values that a reader of the tables relies on."""
     parameters = {entry.name: entry.parameters for name in grid.names() for entry in grid.experiment(name).entries}
@@ -72,7 +117,7 @@ def test_none_is_spelled_none():
 
 
 def test_runs_by_seeds():
-    runs = list(grid.runs_of(grid.experiment("fig-mnist"), "mnist"))
+    runs = list(grid.plan_runs(grid.experiment("fig-mnist"), "mnist"))
     seeds = {}
     for run in runs:
         seeds.setdefault((run.entry.name, run.n_bits), []).append(run.seed)
@@ -87,13 +132,13 @@ def test_runs_by_seeds():
 
 
 def test_random_splits_are_repeated_whatever_draws():
-    runs = list(grid.runs_of(grid.experiment("table-dh"), "cifar10-dh"))
+    runs = list(grid.plan_runs(grid.experiment("table-dh"), "cifar10-dh"))
     assert [run.split for run in runs if run.entry.name == "sh" and run.n_bits == 16] == list(range(10))
     assert all(run.split == run.seed for run in runs)
 
 
 def test_a_methods_own_distance_ranks():
-    runs = list(grid.runs_of(grid.experiment("fig-mnist"), "mnist"))
+    runs = list(grid.plan_runs(grid.experiment("fig-mnist"), "mnist"))
     distances = {run.entry.name: run.setting.protocol.distance for run in runs}
     assert distances["sph-own"] == "spherical"
     assert distances["sph"] == distances["itq"] == "hamming"
@@ -102,7 +147,7 @@ def test_a_methods_own_distance_ranks():
 
 def test_narrowed():
     chosen = grid.narrowed(grid.experiment("fig-mnist"), bits=[32, 5], methods=["itq", "sdh"], seeds=2)
-    assert [(run.entry.name, run.n_bits, run.seed) for run in grid.runs_of(chosen, "mnist")] == [
+    assert [(run.entry.name, run.n_bits, run.seed) for run in grid.plan_runs(chosen, "mnist")] == [
         ("itq", 32, 0),
         ("itq", 32, 1),
     ]

@@ -1,7 +1,6 @@
 """The report: well-formed, self-contained, and its numbers are the records'."""
 
 import json
-import os
 import re
 import shutil
 from dataclasses import replace
@@ -9,15 +8,15 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from made_records import record_of, records_of
+from fake_records import make_record, make_records
 
-from hashlearn.experiments import pictures
-from hashlearn.experiments.claims import Finding, Reading, claims_of
-from hashlearn.experiments.grid import experiment, quick, runs_of
-from hashlearn.experiments.page import section_name
+from hashlearn.experiments import gallery as gallery_module
+from hashlearn.experiments.claims import Finding, Reading, check_claims
+from hashlearn.experiments.grid import experiment, plan_runs, quick
+from hashlearn.experiments.html import section_name
 from hashlearn.experiments.report import html_report, markdown_report, write_report
-from hashlearn.experiments.results import seconds_of
-from hashlearn.experiments.summary import outcomes_of
+from hashlearn.experiments.results import run_seconds
+from hashlearn.experiments.summary import group_outcomes
 from hashlearn.progress import duration
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
@@ -82,8 +81,8 @@ class Page(HTMLParser):
         return found
 
 
-def page_of(*names, claims=(), **options):
-    outcomes = outcomes_of(record for name in names for record in records_of(name, **options))
+def make_page(*names, claims=(), **options):
+    outcomes = group_outcomes(record for name in names for record in make_records(name, **options))
     return Page(html_report(outcomes, claims)), outcomes
 
 
@@ -93,7 +92,7 @@ def shown(values):
     return f"{values.mean():.2f}" + (f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else "")
 
 
-def values_of(records, method, n_bits, *path):
+def read_values(records, method, n_bits, *path):
     found = [r for r in records if (r["method"], r["n_bits"]) == (method, n_bits)]
     for key in path:
         found = [r[key] for r in found]
@@ -101,7 +100,7 @@ def values_of(records, method, n_bits, *path):
 
 
 def test_the_page_is_well_formed_and_needs_nothing_else():
-    outcomes = outcomes_of(records_of("fig-cifar10") + records_of("ablation"))
+    outcomes = group_outcomes(make_records("fig-cifar10") + make_records("ablation"))
     html = html_report(outcomes, FINDINGS)
     page = Page(html)
     assert html.startswith("<!DOCTYPE html>")
@@ -120,7 +119,7 @@ def test_the_page_is_well_formed_and_needs_nothing_else():
 
 @pytest.mark.parametrize("name", ["fig-mnist", "fig-mnist-sup", "table-dh"])
 def test_scores_are_the_records(name):
-    page, (outcomes,) = page_of(name)
+    page, (outcomes,) = make_page(name)
     chosen = experiment(name)
     measures = {**{m: m.upper().replace("MAP", "mAP") for m in chosen.measures}}
     if chosen.setting.truth == "labels":
@@ -130,29 +129,29 @@ def test_scores_are_the_records(name):
         assert head == ["method", *(f"{b} bits" for b in chosen.bits), "runs"]
         assert [row[0] for row in rows] == [entry.label for entry in chosen.entries]
         for method, row in zip(chosen.methods, rows, strict=True):
-            values = [values_of(outcomes.records, method, b, "scores", measure) for b in chosen.bits]
+            values = [read_values(outcomes.records, method, b, "scores", measure) for b in chosen.bits]
             assert row[1:-1] == [shown(v) for v in values]
             counts = [str(len(v)) for v in values]
             assert row[-1] == (counts[0] if len(set(counts)) == 1 else " / ".join(counts))
 
 
 def test_the_best_of_a_column_is_marked():
-    outcomes = outcomes_of(records_of("fig-mnist"))
+    outcomes = group_outcomes(make_records("fig-mnist"))
     html = html_report(outcomes, [])
     table = re.search(r"<figcaption>mAP, percent\..*?</table>", html, re.DOTALL).group()
     best = []
     for n_bits in experiment("fig-mnist").bits:
-        means = {m: np.mean(values_of(outcomes[0].records, m, n_bits, "scores", "map")) for m in outcomes[0].methods}
-        best.append(shown(values_of(outcomes[0].records, max(means, key=means.get), n_bits, "scores", "map")))
+        means = {m: np.mean(read_values(outcomes[0].records, m, n_bits, "scores", "map")) for m in outcomes[0].methods}
+        best.append(shown(read_values(outcomes[0].records, max(means, key=means.get), n_bits, "scores", "map")))
     assert sorted(re.findall(r"<b>(.*?)</b>", table)) == sorted(best)
 
 
 def test_ours_stand_beside_the_published():
-    page, (outcomes,) = page_of("table-dh")
+    page, (outcomes,) = make_page("table-dh")
     head, *rows = page.table("table-dh", "mAP, percent: ours")
     assert head[1:4] == ["16 bits, ours", "published", "difference"]
     (row,) = [row for row in rows if row[0] == "UDH-DNN"]
-    ours = 100 * np.mean(values_of(outcomes.records, "udh-dnn", 16, "scores", "map"))
+    ours = 100 * np.mean(read_values(outcomes.records, "udh-dnn", 16, "scores", "map"))
     assert row[2] == "16.83"
     assert row[3] == f"{ours - 16.83:+.2f}".replace("-", "−")
     assert "UDH-DNN, unscaled" not in [row[0] for row in rows]  # of which nothing was published
@@ -160,7 +159,7 @@ def test_ours_stand_beside_the_published():
 
 def test_a_small_version_does_not_stand_beside_the_published():
     small = quick(experiment("table-dh"))
-    (outcomes,) = outcomes_of(record_of(run) for run in runs_of(small, "cifar10-dh"))
+    (outcomes,) = group_outcomes(make_record(run) for run in plan_runs(small, "cifar10-dh"))
     assert "published" not in html_report([outcomes], [])
 
 
@@ -168,10 +167,7 @@ def test_the_command_that_makes_small_versions_names_their_data(tmp_path):
     def command(*pairs):
         folder = tmp_path / "results"
         for name, data in pairs:
-            for i, run in enumerate(runs_of(quick(experiment(name), data), data)):
-                path = folder / name / f"{i}.json"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(record_of(run)))
+            write_records(folder, [make_record(run) for run in plan_runs(quick(experiment(name), data), data)])
         write_report(folder, tmp_path / "page.html", images=False)
         shutil.rmtree(folder)
         (line,) = re.findall("hashlearn reproduce.*", (tmp_path / "page.html").read_text())
@@ -180,27 +176,41 @@ def test_the_command_that_makes_small_versions_names_their_data(tmp_path):
     assert command(("fig-mnist", "mnist")) == "hashlearn reproduce --quick --out results"
     assert command(("fig-mnist", "digits")) == "hashlearn reproduce --quick --data digits --out results"
     assert command(("fig-mnist", "digits"), ("fig-cifar10", "cifar10")) == "hashlearn reproduce --quick --out results"
+    study = "study-ba-cifar10"
+    assert command((study, "digits")) == f"hashlearn reproduce {study} --quick --data digits --out results"
+
+
+def test_a_report_of_studies_has_their_tables_and_no_claims(tmp_path):
+    folder = write_records(tmp_path / "results", make_records("study-bre-cifar10"))
+    report = write_report(folder, tmp_path / "page.html", tmp_path / "page.md", images=False)
+    assert (report.n_runs, report.n_missing, report.n_left_out, report.figures) == (36, 0, 0, ())
+    text = (tmp_path / "page.md").read_text()
+    assert "hashlearn reproduce study-bre-cifar10 --out results" in text
+    assert "The queries were held out from the training data; no test query was used." in text
+    assert "BRE, kernel=rbf" in text
+    assert "claim" not in text
+    assert "without any result" not in text
 
 
 def test_what_is_not_drawn_and_what_is_of_several_versions_is_said():
-    given = records_of("fig-cifar10", methods=["itq", "dh"], bits=[8])
-    (outcomes,) = outcomes_of(given)
+    given = make_records("fig-cifar10", methods=["itq", "dh"], bits=[8])
+    (outcomes,) = group_outcomes(given)
     for text in (html_report([outcomes], []), markdown_report([outcomes], [], {})):
-        assert "In the tables alone, not in the charts: DH." in text
+        assert "Shown in the tables only: DH." in text
         assert "several versions" not in text
     newer = {**given[1], "machine": {**given[1]["machine"], "hashlearn": "0.2.0"}}
-    (outcomes,) = outcomes_of([given[0], newer])
-    assert "These are runs of several versions of hashlearn: 0.1.0, 0.2.0." in html_report([outcomes], [])
+    (outcomes,) = group_outcomes([given[0], newer])
+    assert "The runs were made with several versions of hashlearn: 0.1.0, 0.2.0." in html_report([outcomes], [])
 
 
 def test_codes_time_and_memory_are_the_records():
-    given = records_of("check-siftsmall")
+    given = make_records("check-siftsmall")
     for record in given:
         if (record["method"], record["n_bits"], record["seed"]) == ("itq", 32, 1):
             record["machine"] = {**record["machine"], "cores": 1}
-    (outcomes,) = outcomes_of(given)
+    (outcomes,) = group_outcomes(given)
     page, records = Page(html_report([outcomes], [])), outcomes.records
-    _, *codes = page.table("check-siftsmall", "The codes")
+    _, *codes = page.table("check-siftsmall", "Statistics of the database codes")
     _, *costs = page.table("check-siftsmall", "Time and memory")
     pairs = [(m, b) for m in ("lsh", "itq", "udh-dnn-from-itq") for b in (16, 32, 64)]
     assert len(codes) == len(costs) == len(pairs)
@@ -209,20 +219,20 @@ def test_codes_time_and_memory_are_the_records():
         columns = [("imbalance", ".3f", 1), ("most_imbalance", ".3f", 1), ("correlation", ".3f", 1)]
         columns += [("most_correlation", ".3f", 1), ("n_codes", ",.0f", 1), ("utilisation", ".1f", 100)]
         for column, (name, form, factor) in enumerate([*columns, ("entropy", ".2f", 1)], start=2):
-            assert code[column] == f"{factor * np.mean(values_of(records, method, b, 'codes', name)):{form}}"
-        assert code[9] == f"{100 * np.mean(values_of(records, method, b, 'scores', 'empty@3')):.1f}"
-        seconds = values_of(records, method, b, "training", "seconds")
+            assert code[column] == f"{factor * np.mean(read_values(records, method, b, 'codes', name)):{form}}"
+        assert code[9] == f"{100 * np.mean(read_values(records, method, b, 'scores', 'empty@3')):.1f}"
+        seconds = read_values(records, method, b, "training", "seconds")
         assert cost[2] == ("1, 2" if (method, b) == ("itq", 32) else "2")
         assert float(cost[3]) == pytest.approx(min(seconds), rel=0.01)
         assert float(cost[4]) == pytest.approx(np.mean(seconds), rel=0.01)
-        cpu = np.mean(values_of(records, method, b, "training", "cpu_seconds"))
+        cpu = np.mean(read_values(records, method, b, "training", "cpu_seconds"))
         assert float(cost[5]) == pytest.approx(cpu, rel=0.01)
-        assert cost[6] == f"{max(values_of(records, method, b, 'training', 'peak_bytes')) / 1e6:,.0f}"
-        assert float(cost[7]) == pytest.approx(min(values_of(records, method, b, "encoding_microseconds")), abs=0.06)
+        assert cost[6] == f"{max(read_values(records, method, b, 'training', 'peak_bytes')) / 1e6:,.0f}"
+        assert float(cost[7]) == pytest.approx(min(read_values(records, method, b, "encoding_microseconds")), abs=0.06)
 
 
 def test_warnings_are_counted():
-    records = records_of("check-siftsmall")
+    records = make_records("check-siftsmall")
     for record in records:
         if (record["method"], record["n_bits"]) == ("itq", 32) and record["seed"] > 0:
             record["training"]["warnings"] = ["did not converge <yet>"]
@@ -230,39 +240,39 @@ def test_warnings_are_counted():
             record["training"]["warnings"] = [
                 f"{('9.5', '-1.2e-05', '1,500')[record['seed']]}% changed in the last of 5, no 2nd"
             ]
-    page = Page(html_report(outcomes_of(records), []))
+    page = Page(html_report(group_outcomes(records), []))
     assert "ITQ, 32 bits, 2 of 3 runs: did not converge <yet>" in page.words
     assert "ITQ, 16 bits, 3 of 3 runs: -1.2e-05 to 1,500% changed in the last of 5, no 2nd" in page.words
-    assert "Warnings: none." in Page(html_report(outcomes_of(records_of("check-siftsmall")), [])).words
+    assert "Warnings: none." in Page(html_report(group_outcomes(make_records("check-siftsmall")), [])).words
 
 
 def test_missing_runs_are_named():
-    records = [r for r in records_of("fig-mnist") if (r["method"], r["n_bits"]) != ("itq", 64) or r["seed"] == 1]
-    outcomes = outcomes_of(records)
+    records = [r for r in make_records("fig-mnist") if (r["method"], r["n_bits"]) != ("itq", 64) or r["seed"] == 1]
+    outcomes = group_outcomes(records)
     words = Page(html_report(outcomes, [])).words
-    n = len(list(runs_of(experiment("fig-mnist"), "mnist")))
-    assert f"2 of {n} runs are not there yet." in words
+    n = len(list(plan_runs(experiment("fig-mnist"), "mnist")))
+    assert f"2 of {n} runs are missing." in words
     assert "ITQ at 64 bits (seeds 0, 2)." in words
     assert "Experiments without any result" in words
     assert "fig-sift, table-dh" in words
-    assert "not there yet." not in page_of("fig-mnist")[0].words
+    assert "are missing." not in make_page("fig-mnist")[0].words
     assert "ITQ at 64 bits (seeds 0, 2)." in markdown_report(outcomes, [], {})
 
 
 def test_the_summary_counts_a_run_that_serves_two_experiments_once():
-    once = records_of("fig-cifar10", methods=["itq"])  # twelve runs
+    once = make_records("fig-cifar10", methods=["itq"])  # twelve runs
     copies = [{**r, "experiment": "ablation"} for r in once if r["n_bits"] == 16]
-    words = Page(html_report(outcomes_of(once + copies), [])).words
+    words = Page(html_report(group_outcomes(once + copies), [])).words
     assert "15 of 2 experiments, of which 3 serve a second experiment" in words
-    assert f"{duration(sum(map(seconds_of, once)))} in all, run after run" in words
+    assert f"{duration(sum(map(run_seconds, once)))} in total, one run after another" in words
     total = sum(record["training"]["seconds"] for record in once)
-    assert f"{duration(total)} in all" in words
+    assert f"{duration(total)} in total" in words
     assert "a processor, 2 cores" in words
     assert "hashlearn 0.1.0" in words
 
 
 def test_claims_have_their_verdicts_in_words():
-    page, _ = page_of("fig-mnist", methods=["lsh"], claims=FINDINGS)
+    page, _ = make_page("fig-mnist", methods=["lsh"], claims=FINDINGS)
     assert "2 claims: 1 holds, 1 does not hold." in page.words
     assert "✗ does not hold It is <best>." in page.words
     assert "as it stands: 1.23 against 4.56" in page.words
@@ -270,8 +280,8 @@ def test_claims_have_their_verdicts_in_words():
 
 
 def test_the_real_claims_are_all_shown():
-    outcomes = outcomes_of(records_of("fig-mnist"))
-    claims = claims_of(outcomes)
+    outcomes = group_outcomes(make_records("fig-mnist"))
+    claims = check_claims(outcomes)
     page, text = Page(html_report(outcomes, claims)), markdown_report(outcomes, claims, {})
     assert len(claims) > 10
     for finding in claims:
@@ -281,7 +291,7 @@ def test_the_real_claims_are_all_shown():
 
 
 def odd_outcomes():
-    (outcomes,) = outcomes_of(records_of("check-siftsmall"))
+    (outcomes,) = group_outcomes(make_records("check-siftsmall"))
     entries = tuple(replace(entry, label=f"<i>{entry.name}|&") for entry in outcomes.experiment.entries)
     return [replace(outcomes, experiment=replace(outcomes.experiment, title="<h9>", entries=entries))]
 
@@ -299,8 +309,8 @@ def test_labels_are_escaped():
 
 def test_small_and_whole_results_in_one_folder_stay_apart():
     small = quick(experiment("fig-mnist"), "mnist")
-    whole = records_of("fig-mnist", methods=["sh", "itq"])
-    found = outcomes_of([*whole, *(record_of(run) for run in runs_of(small, "mnist"))])
+    whole = make_records("fig-mnist", methods=["sh", "itq"])
+    found = group_outcomes([*whole, *(make_record(run) for run in plan_runs(small, "mnist"))])
     assert [one.small for one in found] == [False, True]
     assert len(found[0].records) == len(whole)
     assert [section_name(one, found) for one in found] == ["fig-mnist-mnist", "fig-mnist-mnist-small"]
@@ -308,14 +318,14 @@ def test_small_and_whole_results_in_one_folder_stay_apart():
 
 def test_a_small_version_says_so():
     small = quick(experiment("fig-mnist"), "digits")
-    outcomes = outcomes_of(record_of(run) for run in runs_of(small, "digits"))
-    assert "say nothing of the paper" in Page(html_report(outcomes, [])).words
-    assert "says nothing of the paper" in markdown_report(outcomes, [], {})
-    assert "nothing of the paper" not in page_of("fig-mnist")[0].words
+    outcomes = group_outcomes(make_record(run) for run in plan_runs(small, "digits"))
+    assert "say nothing about the paper" in Page(html_report(outcomes, [])).words
+    assert "says nothing about the paper" in markdown_report(outcomes, [], {})
+    assert "nothing of the paper" not in make_page("fig-mnist")[0].words
 
 
 def test_markdown_tables_parse_and_hold_the_scores():
-    outcomes = outcomes_of(records_of("table-dh") + records_of("ablation"))
+    outcomes = group_outcomes(make_records("table-dh") + make_records("ablation"))
     text = markdown_report(outcomes, FINDINGS, {})
     blocks = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
     assert len(blocks) > 10
@@ -329,28 +339,32 @@ def test_markdown_tables_parse_and_hold_the_scores():
     scores = next(block for block in blocks if block[0] == "| method | 16 bits | 32 bits | 64 bits | runs |")
     (row,) = [line for line in scores if line.startswith("| DH |")]
     for field, n_bits in zip(row.split(" | ")[1:-1], (16, 32, 64), strict=True):
-        assert field.strip("*") == shown(values_of(outcomes[0].records, "dh", n_bits, "scores", "map"))
+        assert field.strip("*") == shown(read_values(outcomes[0].records, "dh", n_bits, "scores", "map"))
 
 
 def test_a_part_of_an_ablation_without_the_whole_is_shown_without_differences():
-    page, outcomes = page_of("ablation", methods=["itq", "linear"])
+    page, outcomes = make_page("ablation", methods=["itq", "linear"])
     assert page.table("ablation", "mAP, percent.")
     assert not [caption for _, caption in page.tables if "points from" in caption]
     assert "points from" not in markdown_report(outcomes, [], {})
-    whole, _ = page_of("ablation")
+    whole, _ = make_page("ablation")
     (row,) = [row for row in whole.table("ablation", "mAP, percentage points from UDH-DNN") if row[0] == "ITQ"]
-    records = records_of("ablation")
-    ours, theirs = (np.array(values_of(records, m, 16, "scores", "map")) for m in ("itq", "udh-dnn"))
+    records = make_records("ablation")
+    ours, theirs = (np.array(read_values(records, m, 16, "scores", "map")) for m in ("itq", "udh-dnn"))
     assert row[1].lstrip("+−") == shown(np.abs(ours - theirs))
+
+
+def write_records(folder, records):
+    folder.mkdir(parents=True, exist_ok=True)
+    for record in records:
+        with (folder / f"{record['experiment']}.jsonl").open("a") as file:
+            file.write(json.dumps(record) + "\n")
+    return folder
 
 
 @pytest.fixture
 def folder(tmp_path):
-    for record in records_of("check-siftsmall"):
-        path = tmp_path / "results" / "check-siftsmall" / f"{record['key']}-{record['seed']}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(record))
-    return tmp_path / "results"
+    return write_records(tmp_path / "results", make_records("check-siftsmall"))
 
 
 def test_files_are_written_and_linked(folder, tmp_path):
@@ -370,20 +384,26 @@ def test_files_are_written_and_linked(folder, tmp_path):
 
 
 def test_damaged_results_do_not_stop_a_report(folder, tmp_path, caplog):
-    beside = folder / "check-siftsmall"
-    for name, content in {
-        "binary": b"\xff\0" * 100,
-        "deep": b"[" * 100_000,
-        "large": b'{"format": 1' + b"0" * 400 + b"}",
-        "empty": b"",
-    }.items():
-        (beside / f"{name}.json").write_bytes(content)
-    (beside / "folder.json").mkdir()
-    os.mkfifo(beside / "pipe.json")
+    path = folder / "check-siftsmall.jsonl"
+    damaged = (b"\xff\0" * 100, b"[" * 100_000, b'{"format": 1' + b"0" * 400 + b"}", b"")
+    first, *others = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + b"".join(line + b"\n" for line in damaged) + b"".join(others) + first[:100])
     report = write_report(folder, tmp_path / "report.html", images=False)
     assert (report.n_runs, report.n_missing) == (27, 0)
-    assert len(caplog.records) == 6
+    assert len(caplog.records) == 5
     assert not any("\n" in record.getMessage() for record in caplog.records)
+
+
+def test_a_folder_of_something_else_is_an_error(folder, tmp_path):
+    path = folder / "notes.jsonl"
+    path.write_text("some notes\n")
+    with pytest.raises(ValueError, match=r"notes.jsonl is not a file of results: line 1 can't be read"):
+        write_report(folder, tmp_path / "report.html", images=False)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(OSError, match=r"a file is needed; it is a folder: .*notes.jsonl"):
+        write_report(folder, tmp_path / "report.html", images=False)
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_figures_lie_beside_the_markdown_unless_told(folder, tmp_path):
@@ -402,7 +422,7 @@ def test_a_folder_without_results_is_refused(tmp_path):
 
 def digits_outcomes():
     small = quick(experiment("fig-mnist"), "digits")
-    (outcomes,) = outcomes_of(record_of(run) for run in runs_of(small, "digits"))
+    (outcomes,) = group_outcomes(make_record(run) for run in plan_runs(small, "digits"))
     return outcomes
 
 
@@ -413,11 +433,11 @@ def test_examples_are_shown_with_their_classes(monkeypatch):
 
     blank = np.zeros((6, 24, 24), dtype=np.uint8)
     asked, found = np.array([7, 0, 0, 8, 0, 0]), np.array([8, 7, 7, 1, 8, 2])
-    monkeypatch.setitem(pictures._SOURCES, "digits", lambda: (blank, asked, blank, found))
-    gallery = pictures.gallery_of(digits_outcomes())
+    monkeypatch.setitem(gallery_module._SOURCES, "digits", lambda: (blank, asked, blank, found))
+    gallery = gallery_module.make_gallery(digits_outcomes())
     assert [sheet.label for sheet in gallery.sheets] == ["UDH-DNN", "ITQ", "LSH"]
     # Queries 0 and 3 are a 7 and an 8; found are items 1, 2, 5 (7, 7, 2) and 4, 0, 2 (8, 8, 7).
-    assert gallery.sheets[0].words == "UDH-DNN, 16 bits: 4 of the 6 items found are of their query's class"
+    assert gallery.sheets[0].words == "UDH-DNN, 16 bits: 4 of the 6 items are of their query's class"
     image = Image.open(BytesIO(gallery.sheets[0].png)).convert("RGBA")
     assert image.size == (gallery.sheets[0].width, gallery.sheets[0].height) == (126, 58)
     frames = [[image.getpixel((38 + 30 * column, 30 * row)) for column in range(3)] for row in range(2)]
@@ -452,11 +472,11 @@ def test_examples_are_shown_with_their_classes(monkeypatch):
 def test_examples_that_are_none_are_not_shown(examples):
     outcomes = digits_outcomes()
     spoiled = replace(outcomes, records=tuple({**record, "examples": examples} for record in outcomes.records))
-    assert pictures.gallery_of(spoiled).sheets == ()
+    assert gallery_module.make_gallery(spoiled).sheets == ()
 
 
 def test_bundled_digits_have_pictures():
-    (sheet, *_) = pictures.gallery_of(digits_outcomes()).sheets
+    (sheet, *_) = gallery_module.make_gallery(digits_outcomes()).sheets
     assert len(sheet.png) > 500
 
 
@@ -466,10 +486,10 @@ def test_images_that_can_not_be_had_are_left_out_with_a_word(monkeypatch, caplog
     def none():
         raise DatasetError("nothing in /a/folder")
 
-    monkeypatch.setitem(pictures._SOURCES, "digits", none)
+    monkeypatch.setitem(gallery_module._SOURCES, "digits", none)
     outcomes = digits_outcomes()
-    gallery = pictures.gallery_of(outcomes)
+    gallery = gallery_module.make_gallery(outcomes)
     html = html_report([outcomes], [], galleries={"fig-mnist": gallery})
-    assert "the images of digits could not be had" in Page(html).words
+    assert "the images of digits are not available" in Page(html).words
     assert "/a/folder" not in html
     assert "/a/folder" in caplog.text

@@ -1,22 +1,29 @@
-"""Result files: the key is all that matters, and a file is whole or not there."""
+"""Results: what their keys depend on, and JSON-lines files that survive whatever ends a writer."""
 
 import json
 import os
+import subprocess
+import sys
+import threading
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from made_records import record_of
+from fake_records import make_record
 
+import hashlearn
 from hashlearn.datasets import load
-from hashlearn.experiments import grid, results
+from hashlearn.experiments import grid
 from hashlearn.experiments.results import Results, fingerprint, run_key
+from hashlearn.hashers import METHODS
 
 
 @pytest.fixture
 def run():
     chosen = grid.narrowed(grid.experiment("fig-mnist"), methods=["itq"], bits=[16])
-    return next(grid.runs_of(chosen, "mnist"))
+    return next(grid.plan_runs(chosen, "mnist"))
 
 
 def changed(run, **protocol):
@@ -40,8 +47,8 @@ def test_the_key_changes_with_everything_that_matters(run, monkeypatch):
         "radii": run_key(changed(run, radii=(2,)), "data"),
         "distance": run_key(changed(run, distance="spherical"), "data"),
     }
-    monkeypatch.setattr(results.hashlearn, "__version__", "99", raising=False)
-    keys["version"] = run_key(run, "data")
+    monkeypatch.setattr(hashlearn.ITQ, "revision", 2)
+    keys["revision"] = run_key(run, "data")
     assert len(set(keys.values())) == len(keys), keys
 
 
@@ -51,6 +58,33 @@ def test_the_key_does_not_change_with_what_does_not_matter(run):
     assert run_key(replace(run, entry=replace(run.entry, name="x", label="X")), "data") == plain
     # A default that is spelled out is the default.
     assert run_key(replace(run, entry=replace(run.entry, parameters={"max_iter": 50})), "data") == plain
+
+
+def test_a_release_or_a_parameter_without_effect_keeps_the_key(run, monkeypatch):
+    plain = run_key(run, "data")
+    monkeypatch.setattr(hashlearn, "__version__", "99", raising=False)
+    assert run_key(run, "data") == plain
+
+    class Newer(hashlearn.ITQ):
+        def __init__(self, n_bits=32, max_iter=50, lookahead=0, random_state=None):
+            super().__init__(n_bits, max_iter=max_iter, random_state=random_state)
+            self.lookahead = lookahead
+
+    monkeypatch.setitem(METHODS, "itq", Newer)
+    assert run_key(run, "data") == plain
+    assert run_key(replace(run, entry=replace(run.entry, parameters={"lookahead": 1})), "data") != plain
+
+
+def test_committed_results_were_made_with_the_defaults_of_today():
+    """A changed default changes numbers: it needs a new revision, since keys hold what differs from a default."""
+    folder = Path(__file__).parents[2] / "docs" / "results" / "reproduce"
+    records = list(Results(folder).all())
+    assert len(records) == 909
+    for record in records:
+        method = METHODS[record["library_method"]]
+        if record["revision"] == method.revision:
+            today = json.loads(json.dumps({**method().get_params(), **record["options"]}, default=str))
+            assert {name: today.get(name) for name in record["parameters"]} == record["parameters"], record["method"]
 
 
 def test_the_fingerprint_is_of_the_content():
@@ -101,7 +135,7 @@ def test_computed_features_count_by_shape():
 def made_up():
     """A record as a run gives it, before it is kept."""
     chosen = grid.narrowed(grid.experiment("fig-mnist"), methods=["itq"], bits=[16])
-    record = json.loads(json.dumps(record_of(next(grid.runs_of(chosen, "mnist")))))
+    record = json.loads(json.dumps(make_record(next(grid.plan_runs(chosen, "mnist")))))
     named = ("format", "key", "experiment", "method", "label")
     return {name: value for name, value in record.items() if name not in named}
 
@@ -109,42 +143,183 @@ def made_up():
 RECORD = {**made_up(), "started": "2025-12-31T23:59:00+00:00", "finished": "2026-01-01T00:00:00+00:00"}
 
 
+def write_some(folder, run, n=3):
+    """Results with the keys k0, k1, ... of one run each, and the path of their file."""
+    results = Results(folder)
+    for seed in range(n):
+        results.write(replace(run, seed=seed), f"k{seed}", {**RECORD, "seed": seed})
+    return results.path(run.experiment)
+
+
+def read_keys(folder):
+    return [record["key"] for record in Results(folder).all()]
+
+
+def replace_line(path, number, content):
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[number] = content
+    path.write_bytes(b"".join(lines))
+
+
 def test_written_and_found(run, tmp_path):
-    kept = Results(tmp_path)
-    assert kept.find(run, "k") is None
-    record = kept.write(run, "k", RECORD)
-    assert kept.find(run, "k") == record
+    results = Results(tmp_path)
+    assert results.find(run, "k") is None
+    record = results.write(run, "k", RECORD)
+    assert results.find(run, "k") == Results(tmp_path).find(run, "k") == record
     assert (record["experiment"], record["method"], record["label"]) == ("fig-mnist", "itq", "ITQ")
-    assert [path.name for path in (tmp_path / "fig-mnist").iterdir()] == ["itq-16-0-k.json"]
-    assert kept.find(run, "other") is None
-    assert kept.find(replace(run, seed=1), "k") is None
+    assert json.loads((tmp_path / "fig-mnist.jsonl").read_text()) == record
+    assert results.find(run, "other") is None
+    assert results.count() == 1
 
 
-def test_the_same_run_serves_another_experiment(run, tmp_path):
-    kept = Results(tmp_path)
-    kept.write(run, "k", RECORD)
-    other = replace(run, experiment="ablation")
-    found = kept.find(other, "k")
-    assert found["experiment"] == "ablation"
-    assert (tmp_path / "ablation" / "itq-16-0-k.json").exists()
-    assert {record["experiment"] for record in kept.all()} == {"fig-mnist", "ablation"}
+def test_a_result_of_another_process_is_found(run, tmp_path):
+    mine, other = Results(tmp_path), Results(tmp_path)
+    mine.write(run, "k", RECORD)
+    assert mine.find(run, "k2") is None
+    other.write(run, "k2", RECORD)
+    assert mine.find(run, "k2")["key"] == "k2"
+
+
+@pytest.mark.parametrize("change", [{"experiment": "ablation"}, {"entry": "renamed"}])
+def test_the_same_run_serves_under_other_names(run, tmp_path, change):
+    results = Results(tmp_path)
+    first = results.write(run, "k", RECORD)
+    if "entry" in change:
+        change = {"entry": replace(run.entry, name="renamed")}
+    other = replace(run, **change)
+    record = results.find(other, "k")
+    assert (record["experiment"], record["method"]) == (other.experiment, other.entry.name)
+    assert record["scores"] == first["scores"]
+    assert list(Results(tmp_path).all()) in ([first, record], [record, first])
+    assert results.find(other, "k") == record
+    assert results.count() == 2  # copied once
 
 
 DAMAGED = [
-    *("", '{"format": 1, "key": "k"}', '{"format": 1, "key": "k2"}', '{"key": "k", "for'),
-    *("[1]", '"k"', '{"key": "another"}', "\xff"),
-    *("[" * 100_000, '{"a":' * 10_000, f'{{"format": 1{"0" * 400}}}', '{"format": 1e999}', "\0" * 100, "NaN"),
-    " " * (1 << 23),
+    *(b"", b'{"format": 1, "key": "k"}', b'{"format": 1, "key": "k2"}', b'{"key": "k", "for'),
+    *(b"[1]", b'"k"', b'{"key": "another"}', b"\xff"),
+    *(
+        b"[" * 100_000,
+        b'{"a":' * 10_000,
+        b'{"format": 1' + b"0" * 400 + b"}",
+        b'{"format": 1e999}',
+        b"\0" * 100,
+        b"NaN",
+    ),
 ]
 
 
 @pytest.mark.parametrize("content", DAMAGED)
-def test_a_damaged_file_is_no_result(run, tmp_path, content):
-    kept = Results(tmp_path)
-    kept.write(run, "k", RECORD)
-    kept.path(run, "k").write_bytes(content.encode("latin-1"))
-    assert kept.find(run, "k") is None
-    assert list(kept.all()) == []
+def test_a_damaged_line_is_reported_and_counts_as_missing(run, tmp_path, caplog, content):
+    path = write_some(tmp_path, run)
+    replace_line(path, 1, content + b"\n")
+    results = Results(tmp_path)
+    assert results.find(replace(run, seed=1), "k1") is None
+    assert [record["key"] for record in results.all()] == ["k0", "k2"]
+    (line,) = caplog.records  # once, however often it is read
+    assert line.getMessage().startswith(f"{path}: line 2 ")
+    assert line.getMessage().endswith(", and counts as missing")
+    results.write(replace(run, seed=1), "k1", {**RECORD, "seed": 1})
+    assert read_keys(tmp_path) == ["k0", "k2", "k1"]
+
+
+@pytest.mark.parametrize("content", [*DAMAGED[:-1], b"some text\nand more", b"\x89PNG\r\n\x1a\n" * 50])
+def test_a_file_of_something_else_is_refused_and_left_alone(run, tmp_path, content):
+    path = Results(tmp_path).path(run.experiment)
+    path.write_bytes(content + b"\n")
+    for look in (Results(tmp_path).check, lambda: list(Results(tmp_path).all())):
+        with pytest.raises(
+            ValueError, match=r"fig-mnist.jsonl is not a file of results: line 1 .* choose another folder"
+        ):
+            look()
+    assert path.read_bytes() == content + b"\n"
+
+
+def test_a_line_without_end_is_no_line(run, tmp_path):
+    path = Results(tmp_path).path(run.experiment)
+    path.write_bytes(b" " * (1 << 23))
+    with pytest.raises(ValueError, match="line 1 is too long"):
+        Results(tmp_path).check()
+
+
+def test_a_folder_of_an_older_version_is_refused(run, tmp_path):
+    (tmp_path / "fig-mnist").mkdir()
+    (tmp_path / "fig-mnist" / "itq-16-0-0123456789abcdef.json").write_text("{}")
+    with pytest.raises(ValueError, match="holds results of an older version, one file per run"):
+        Results(tmp_path).check()
+
+
+@pytest.mark.parametrize("kept", [1, 100, -2, -1])
+def test_a_last_line_that_is_cut_off_is_ignored_and_replaced(run, tmp_path, caplog, kept):
+    """Also if only its end is missing."""
+    path = write_some(tmp_path, run)
+    first, second, third = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + second + third[:kept])
+    results = Results(tmp_path)
+    assert results.find(replace(run, seed=2), "k2") is None
+    assert f"{path}: line 3 is cut off" in caplog.text
+    results.write(replace(run, seed=2), "k2", {**RECORD, "seed": 2})
+    assert path.read_bytes() == first + second + third
+    assert results.find(replace(run, seed=2), "k2") is not None
+
+
+def test_a_first_line_that_is_cut_off_is_replaced_too(run, tmp_path):
+    path = write_some(tmp_path, run, 1)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:50])
+    assert read_keys(tmp_path) == []
+    write_some(tmp_path, run, 1)
+    assert path.read_bytes() == whole
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path[:0] = [sys.argv[1]]
+from test_results import *
+made = next(grid.plan_runs(grid.narrowed(grid.experiment("fig-mnist"), methods=["itq"], bits=[16]), "mnist"))
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(60):
+    Results(Path(sys.argv[2])).write(made, f"{sys.argv[3]}-{number}", {**RECORD, "seed": number, "more": "x" * 20_000})
+"""
+
+
+def test_processes_that_write_at_once_do_not_mix_their_lines(tmp_path):
+    """Longer lines than a pipe or a page holds; each must come out as it was written."""
+    command = [sys.executable, "-c", WRITER, os.path.dirname(__file__), str(tmp_path)]
+    writers = [
+        subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for name in "abc"
+    ]
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        writer.communicate(timeout=120)
+        assert writer.returncode == 0
+    keys = [json.loads(line)["key"] for line in (tmp_path / "fig-mnist.jsonl").read_text().splitlines()]
+    assert sorted(keys) == sorted(f"{name}-{number}" for name in "abc" for number in range(60))
+    for name in "abc":  # in the order of each writer
+        assert [key for key in keys if key[0] == name] == [f"{name}-{number}" for number in range(60)]
+
+
+def test_a_torn_line_is_cut_off_under_the_lock(run, tmp_path):
+    """A writer that finds what looks torn waits: it may be what another is just writing."""
+    fcntl = pytest.importorskip("fcntl")
+    path = write_some(tmp_path, run, 1)
+    line = path.read_bytes()
+    with path.open("ab", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(line[:100])
+        thread = threading.Thread(target=write_some, args=(tmp_path, run, 2))
+        thread.start()
+        time.sleep(0.3)
+        file.write(line[100:])
+    thread.join(30)
+    assert path.read_bytes().startswith(line + line + line[:10])
+    assert read_keys(tmp_path) == ["k0", "k1"]
 
 
 @pytest.mark.parametrize(
@@ -153,6 +328,8 @@ def test_a_damaged_file_is_no_result(run, tmp_path, content):
         ("format", 2),
         ("library_method", None),
         ("seed", "x"),
+        ("revision", None),
+        ("options", []),
         ("data", None),
         ("data", {"name": "mnist"}),
         ("scores", None),
@@ -183,20 +360,17 @@ def test_a_damaged_file_is_no_result(run, tmp_path, content):
         ("finished", "2026-01-01T00:00:00"),  # without its zone beside one with
     ],
 )
-def test_a_file_with_something_else_in_a_field_is_no_result(run, tmp_path, caplog, name, value):
+def test_a_line_with_something_else_in_a_field_is_no_result(run, tmp_path, caplog, name, value):
     """Neither for a reader of all results nor for the run itself, which is then made again."""
-    kept = Results(tmp_path)
-    record = kept.write(run, "k", RECORD)
-    assert list(kept.all()) == [record]
-    kept.path(run, "k").write_text(json.dumps({**record, name: value}))
-    for look in (lambda: kept.find(run, "k"), lambda: next(kept.all(), None)):
+    path = write_some(tmp_path, run)
+    record = json.loads(path.read_bytes().splitlines()[1])
+    replace_line(path, 1, json.dumps({**record, name: value}).encode() + b"\n")
+    for look in (lambda kept: kept.find(replace(run, seed=1), "k1"), lambda kept: len(list(kept.all())) > 2 or None):
         caplog.clear()
-        assert look() is None
+        assert look(Results(tmp_path)) is None
         (line,) = caplog.records  # once
-        why = (
-            "can't be read (NaN is no JSON number)" if "nan" in repr(value) else "is not a result file of this version"
-        )
-        assert line.getMessage() == f"{kept.path(run, 'k')} {why}"
+        why = "can't be read (NaN is no JSON number)" if "nan" in repr(value) else "is not a result of this version"
+        assert line.getMessage() == f"{path}: line 2 {why}, and counts as missing"
 
 
 def test_of_several_results_of_a_run_the_latest_counts(run, tmp_path):
@@ -211,14 +385,6 @@ def test_of_several_results_of_a_run_the_latest_counts(run, tmp_path):
     assert sorted(record["key"] for record in kept.all()) == ["digits", "new", "small"]
 
 
-def test_what_a_writer_has_under_way_is_no_result(run, tmp_path, caplog):
-    kept = Results(tmp_path)
-    kept.write(run, "k", RECORD)
-    (tmp_path / "fig-mnist" / ".itq-16-0-k.0123.tmp.json").write_text("{")
-    assert [record["key"] for record in kept.all()] == ["k"]
-    assert (kept.count(), caplog.records) == (1, [])
-
-
 def test_a_folder_that_takes_no_files_is_an_error_at_once(tmp_path):
     Results(tmp_path / "new").check()
     assert list((tmp_path / "new").iterdir()) == []
@@ -228,37 +394,31 @@ def test_a_folder_that_takes_no_files_is_an_error_at_once(tmp_path):
 
 
 def test_a_write_that_fails_leaves_nothing(run, tmp_path, monkeypatch):
-    kept = Results(tmp_path)
-    kept.write(run, "k", RECORD)
-    before = kept.path(run, "k").read_bytes()
+    path = write_some(tmp_path, run)
+    before = path.read_bytes()
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        kept.write(run, "k", {**RECORD, "seed": 0, "more": "x" * 10000})
-    assert kept.path(run, "k").read_bytes() == before
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["itq-16-0-k.json"]
-    assert json.loads(before)["key"] == "k"
+        Results(tmp_path).write(run, "k", {**RECORD, "more": "x" * 10000})
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_is_no_file_is_no_result(run, tmp_path, caplog):
-    kept = Results(tmp_path)
-    kept.write(run, "k", RECORD)
-    for number, make in enumerate((os.mkfifo, os.mkdir)):
-        caplog.clear()
-        path = kept.path(replace(run, seed=number + 1), "k")
-        make(path)
-        assert len(list(kept.all())) == 1
-        assert "can't be read" in caplog.text
-        assert kept.find(replace(run, seed=number + 1), "k") is None
-        assert kept.is_blocked(replace(run, seed=number + 1), "k")
+def test_results_are_flushed_to_the_disk(run, tmp_path, monkeypatch):
+    """Before a run counts as made, its line is there whole."""
+    sizes = []
+    flush = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (sizes.append(os.fstat(descriptor).st_size), flush(descriptor)))
+    path = write_some(tmp_path, run, 1)
+    assert path.stat().st_size in sizes
 
 
-def test_a_result_of_another_experiment_serves_where_no_file_can_be_kept(run, tmp_path):
-    kept = Results(tmp_path)
-    kept.write(run, "k", RECORD)
-    other = replace(run, experiment="ablation")
-    kept.path(other, "k").mkdir(parents=True)
-    assert kept.find(other, "k")["experiment"] == "ablation"
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_refused_at_once(run, tmp_path, make):
+    write_some(tmp_path, run)
+    make(Results(tmp_path).path("ablation"))
+    with pytest.raises(OSError, match=r"a (regular )?file is needed; it is a .*ablation.jsonl"):
+        Results(tmp_path).check()

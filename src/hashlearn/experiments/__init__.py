@@ -1,5 +1,5 @@
-"""Methods on data sets, judged: the room that sees data, methods and metrics."""
+"""Experiments: methods on data sets, from a grid of runs to results, tables, charts and claims."""
 
-from hashlearn.experiments.judging import dataset_truth, judge
+from hashlearn.experiments.scoring import dataset_truth, judge
 
 __all__ = ["dataset_truth", "judge"]

@@ -1,7 +1,7 @@
-"""What the paper claims, sentence by sentence, and whether the results bear it out (by the rules of ``rules.py``).
+"""The claims of the paper, sentence by sentence, and whether the results confirm them by the rules of ``rules.py``.
 
-A claim is read in several ways: first by default, that is, with every method's default settings, its paper's where that
-gives them; with the grid's ``tuned`` variant of the paper's own method; and against the rivals' other variants as well.
+A claim has several readings: the first by default, with every method's default settings; then with the grid's ``tuned``
+variant of the paper's own method, and against other variants of the rivals.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from hashlearn.experiments.rules import (
 )
 from hashlearn.experiments.summary import Outcomes, measure_label
 
-__all__ = ["CLAIMS", "GAINS", "Claim", "Finding", "Reading", "Way", "claims_of"]
+__all__ = ["CLAIMS", "GAINS", "Claim", "Finding", "Reading", "Way", "check_claims"]
 
 Verdict = Literal["holds", "does not hold", "not tested"]
-# Points within which values are about the same.
+# Values within so many points are about the same.
 _LEVEL = 2.0
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to read a claim, its verdict, and the numbers that it rests on."""
+    """One reading of a claim: its verdict, and the numbers behind it."""
 
     name: str
     verdict: Verdict
@@ -48,7 +48,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim of the paper and what became of it; its verdict is that of the first reading."""
+    """A claim of the paper and its readings. The verdict is that of the first."""
 
     where: str
     words: str
@@ -62,7 +62,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Way:
-    """A way to read a claim: of other methods than the claim's own, or by another rule."""
+    """A way to read a claim: with other methods, or by another rule."""
 
     name: str
     subject: str | None = None
@@ -72,10 +72,10 @@ class Way:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper (in our words), where it stands, and the rule that tests it.
+    """A sentence of the paper, paraphrased, where it stands, and the rule that tests it.
 
-    ``check`` is None for what no experiment here can tell; ``reason`` then says why, and ``experiment`` is empty if the
-    sentence is about none.
+    ``check`` is None if no experiment can test it, for the given ``reason``. ``experiment`` is empty if the sentence is
+    about none.
     """
 
     experiment: str
@@ -101,7 +101,7 @@ GAINS: dict[str, dict[str, dict[int, float]]] = {
 
 
 def _unsupervised(experiment: str, section: str, *, each_radius: bool = False) -> list[Claim]:
-    """What the paper says alike of its three unsupervised figures; of the peak at each radius, or of all in all."""
+    """Return the claims that the paper makes of each of its three unsupervised figures."""
     return [
         Claim(experiment, section, "UDH-DNN has the best mAP at all code lengths.", best()),
         Claim(
@@ -123,7 +123,7 @@ def _unsupervised(experiment: str, section: str, *, each_radius: bool = False) -
 
 
 def _ablation(words: str, rival: str, *also: Way) -> Claim:
-    """By mAP first; by precision beside it, which need not say the same."""
+    """Return a claim that is tested by mAP first, and then by precision."""
 
     def better(measure: str) -> Check:
         return best((measure,), (16, 32), beyond=True)
@@ -178,7 +178,7 @@ CLAIMS: tuple[Claim, ...] = (
         "table-dh",
         "Comparison with Deep Hashing",
         "The reason is that it has all criteria of good codes, and that it solves the binary constraint.",
-        reason="The ablation takes each of them from UDH-DNN; what DH would gain by them no experiment tells.",
+        reason="The ablation removes each of them from UDH-DNN; no experiment adds them to DH.",
     ),
     Claim(
         "fig-cifar10-sup",
@@ -296,20 +296,20 @@ CLAIMS: tuple[Claim, ...] = (
         "",
         _METHOD,
         "The binary constraint is solved efficiently.",
-        reason="The times are in the tables; the paper gives none, nor a bound, to hold them against.",
+        reason="The times are in the tables; the paper gives neither times nor a bound to compare with.",
     ),
     Claim(
         "",
         _INTRODUCTION,
         "The exhaustive search for the codes of BA takes long where codes are long.",
-        reason="BA here does not search exhaustively: up to 16 bits bounds rule most codes out, beyond that bits are "
-        "taken in groups. docs/methods/ba.md has its times.",
+        reason="BA does not search exhaustively here: up to 16 bits, bounds exclude most codes; for longer codes, bits "
+        "are optimized in groups. docs/methods/ba.md has the times.",
     ),
     Claim(
         "",
         _INTRODUCTION,
         "Kernel-based hashing suffers from scalability.",
-        reason="Of such methods KSH and SDH are here; no experiment varies the size of the data.",
+        reason="KSH and SDH are such methods, but no experiment varies the size of the data.",
     ),
     Claim(
         "",
@@ -321,17 +321,17 @@ CLAIMS: tuple[Claim, ...] = (
         "",
         "Abstract",
         "On three data sets the two methods are above the state of the art.",
-        reason="It sums up the claims above, which are judged one by one; SIFT1M itself was not there.",
+        reason="It sums up the claims above, which are tested one by one; SIFT1M itself was not available.",
     ),
 )
 
 
-def claims_of(outcomes: Sequence[Outcomes]) -> list[Finding]:
-    """Every claim with its readings, in the order of the paper's experiments."""
+def check_claims(outcomes: Sequence[Outcomes]) -> list[Finding]:
+    """Test every claim, in the order of the paper's experiments."""
     chosen: dict[str, Outcomes] = {}
     for one in outcomes:
         name, data = one.experiment.name, one.experiment.data
-        # Of two data sets the one that the experiment asks for first.
+        # Of several data sets, the one that the experiment prefers.
         if not one.small and (name not in chosen or data.index(one.data) < data.index(chosen[name].data)):
             chosen[name] = one
     return [
@@ -345,38 +345,38 @@ def _readings(claim: Claim, outcomes: Outcomes | None) -> tuple[Reading, ...]:
         return (Reading("", "not tested", claim.reason),)
     if outcomes is None:
         return (Reading("", "not tested", f"{claim.experiment} was not run at full size."),)
-    own, rivals = outcomes.experiment.subject, _rivals(claim, outcomes)
-    found: dict[tuple[str, str, str], Reading] = {}
+    subject, rivals = outcomes.experiment.subject, _rivals(claim, outcomes)
+    distinct: dict[tuple[str, str, str], Reading] = {}
     for way in _ways(claim, outcomes):
-        view = View(outcomes, way.subject or own, way.rivals or rivals)
+        view = View(outcomes, way.subject or subject, way.rivals or rivals)
         reading = _read(way.name, way.check or claim.check, view)
-        # What comes to the same of the same method is told once.
-        found.setdefault((view.subject, reading.verdict, reading.numbers), reading)
-    readings = list(found.values())
+        # A reading that leads to the same numbers is left out.
+        distinct.setdefault((view.subject, reading.verdict, reading.numbers), reading)
+    readings = list(distinct.values())
     if outcomes.data == "sift-photos":
-        genuine = Reading("SIFT1M", "not tested", "the data were not there; a stand-in says nothing of them.")
+        genuine = Reading("SIFT1M", "not tested", "the data were not available; a stand-in does not test them.")
         return (genuine, *(Reading(f"sift-photos, {r.name}", r.verdict, r.numbers) for r in readings))
     return tuple(readings)
 
 
 def _rivals(claim: Claim, outcomes: Outcomes) -> tuple[str, ...]:
-    """Those that the sentence names, or all of the paper's comparison."""
+    """Return the rivals that the sentence names, or all of the paper's comparison."""
     chosen = outcomes.experiment
     papers = (name for name in chosen.methods if name not in chosen.variants)
     return claim.rivals or tuple(name for name in papers if name != chosen.subject)
 
 
 def _ways(claim: Claim, outcomes: Outcomes) -> list[Way]:
-    """The readings of a claim, the first by default."""
+    """Return the ways to read a claim, the default first."""
     tuned = outcomes.experiment.tuned
     ways = [Way("by default"), *claim.also]
     if tuned is None:
         return ways
     ways.append(Way(outcomes.label(tuned), tuned))
     rivals = _rivals(claim, outcomes)
-    better = _variants_of(rivals, outcomes)
+    better = _other_variants(rivals, outcomes)
     if better:
-        # Where all rivals are meant, their variants stand beside them; where one is, in its place.
+        # If the claim is about all rivals, variants are added to them; if it is about some, they take their place.
         others, too = ((), "") if claim.rivals else (rivals, " too")
         for subject in (outcomes.experiment.subject, tuned):
             name = f"{outcomes.label(subject)} against {'; '.join(map(outcomes.label, better))}{too}"
@@ -384,8 +384,8 @@ def _ways(claim: Claim, outcomes: Outcomes) -> list[Way]:
     return ways
 
 
-def _variants_of(rivals: Sequence[str], outcomes: Outcomes) -> tuple[str, ...]:
-    """The rivals' methods with other settings, among the variants that there are results of."""
+def _other_variants(rivals: Sequence[str], outcomes: Outcomes) -> tuple[str, ...]:
+    """Return the variants of the rivals' methods that have results."""
     methods = {entry.name: entry.method for entry in outcomes.experiment.entries}
     library = {methods[name] for name in rivals}
     variants = [name for name in outcomes.experiment.variants if name in outcomes.methods]
@@ -399,5 +399,5 @@ def _read(name: str, check: Check, view: View) -> Reading:
         return Reading(name, "not tested", f"{missing}.")
     left = [run for run in view.outcomes.missing() if run.entry.name in view.everyone]
     if left:
-        numbers += f" ({len(left)} of these methods' runs are not there yet)"
+        numbers += f" ({len(left)} of these methods' runs are missing)"
     return Reading(name, "holds" if held else "does not hold", numbers)

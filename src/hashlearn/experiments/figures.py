@@ -1,7 +1,7 @@
-"""Charts of results as small, standalone SVG: the same text stands inline in a page and as a file in Markdown.
+"""Charts of results as small, standalone SVG, for use within an HTML page or as a file.
 
-Colours are CSS variables that follow the reader's light or dark scheme. They were chosen so that people who confuse
-colours tell them apart too, and no two lines of a chart differ by colour alone: each method has its own marker.
+Colors are CSS variables that follow the reader's light or dark scheme. They can be told apart with color blindness, and
+no two lines of a chart differ by color alone: each method has its own marker.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from hashlearn.experiments.summary import Cell, Outcomes, measure_label
 
 __all__ = ["Series", "ablates", "chart", "difference_chart", "line_chart"]
 
-# In the units of the drawing, which are pixels at its natural size.
-_WIDTH = 360  # of a phone, where text should not shrink
+# In pixels at the natural size of the drawing.
+_WIDTH = 360  # of a phone, so that text does not shrink
 _LEFT, _RIGHT, _TOP, _HEIGHT = 44, 10, 34, 220
-_INSET = 16  # of the first and the last length from the frame
-_LINE = 19  # of a legend
+_INSET = 16  # of the first and last points from the frame
+_LINE = 19  # height of a line of the legend
 _CHARACTER = 7.0  # a generous mean width: fonts differ
 _SWATCH = 34
 _GAP = 14
 
-# The paper's own method is 0. A method keeps its colour and marker from chart to chart; those that share a number
-# don't meet in one.
+# Colors and markers: 0 is the paper's own method. A method has the same in all charts; those that share a number don't
+# meet in one.
 _SLOTS = {"lsh": 1, "sh": 2, "itq": 3, "sph": 4, "kmh": 5, "ba": 6, "dh": 6, "itq-cca": 1, "ksh": 2, "bre": 4, "sdh": 5}
 _LIGHT = ("#d1420f", "#87919a", "#4a3a00", "#1554b8", "#009a76", "#d659c4", "#3d1a78")
 _DARK = ("#ff7849", "#7d8893", "#f2d45c", "#4a86f0", "#23b889", "#f08fd8", "#a9e4ff")
-# Around (0, 0): circle, square, triangle, diamond, triangle on its tip, cross, star of four.
+# Around (0, 0): circle, square, triangle, diamond, inverted triangle, cross, four-pointed star.
 _MARKERS = (
     "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z",
     "M-3.5 -3.5h7v7h-7z",
@@ -42,9 +42,9 @@ _MARKERS = (
 )
 
 
-def _variables(paper: str, ink: str, faint: str, grid: str, colours: Sequence[str]) -> str:
-    own = "".join(f"--hl-{i}:{colour};" for i, colour in enumerate(colours))
-    return f".hl-chart{{--hl-paper:{paper};--hl-ink:{ink};--hl-faint:{faint};--hl-grid:{grid};{own}}}"
+def _variables(paper: str, ink: str, faint: str, grid: str, colors: Sequence[str]) -> str:
+    numbered = "".join(f"--hl-{i}:{color};" for i, color in enumerate(colors))
+    return f".hl-chart{{--hl-paper:{paper};--hl-ink:{ink};--hl-faint:{faint};--hl-grid:{grid};{numbered}}}"
 
 
 _STYLE = (
@@ -71,7 +71,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a chart: a cell for each length that there is a result of."""
+    """One line of a chart, with a cell for each number of bits that has results."""
 
     label: str
     cells: dict[int, Cell]
@@ -85,25 +85,24 @@ class Series:
 
 
 def ablates(experiment: Experiment) -> bool:
-    """Whether its methods are one method without each of its parts: then the differences from the whole are drawn."""
-    own = _entry(experiment, experiment.subject).method
+    """Whether it compares one method with versions of itself, so that the differences are drawn."""
+    method = _entry(experiment, experiment.subject).method
     compared = [entry for entry in experiment.entries if entry.name not in experiment.variants]
-    return sum(entry.method == own for entry in compared) > 1
+    return sum(entry.method == method for entry in compared) > 1
 
 
 def chart(outcomes: Outcomes, measure: str) -> str | None:
-    """The chart that suits the experiment; None if there is nothing to draw yet."""
+    """Draw the chart that suits the experiment; None for a study or if there are no results."""
+    if outcomes.experiment.held_out:  # of more settings than a chart has room for
+        return None
     return (difference_chart if ablates(outcomes.experiment) else line_chart)(outcomes, measure)
 
 
 def line_chart(outcomes: Outcomes, measure: str) -> str | None:
-    """The measure in percent over the number of bits, a line for each method, ± one standard deviation over seeds.
-
-    None if there is no result of a method that is drawn.
-    """
+    """Draw a measure in percent by number of bits, ± one standard deviation; None if there are no results."""
     chosen = outcomes.experiment
     drawn = [entry for entry in chosen.entries if entry.name not in chosen.undrawn]
-    series = [found for entry in drawn if (found := _series(outcomes, entry, measure)).cells]
+    series = [one for entry in drawn if (one := _series(outcomes, entry, measure)).cells]
     if not series:
         return None
     bits = sorted({n_bits for one in series for n_bits in one.cells})
@@ -121,18 +120,15 @@ def line_chart(outcomes: Outcomes, measure: str) -> str | None:
         parts.append(f'<path class="grid" d="M{_n(x)} {_TOP}V{bottom}"/>')
         parts.append(_text(x, bottom + 17, str(n_bits), "axis", "middle"))
     parts.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, bottom + 34, "bits", "axis", "middle"))
-    # The paper's own method lies above the others.
+    # The paper's own method is drawn over the others.
     for one in sorted(series, key=lambda one: one.slot == 0):
-        parts.append(_drawn(one, bits, ticks))
+        parts.append(_draw_line(one, bits, ticks))
     legend, height = _legend(series, bottom + 50)
     return _svg(name, _description(series), [*parts, *legend], bottom + 50 + height)
 
 
 def difference_chart(outcomes: Outcomes, measure: str) -> str | None:
-    """How far each method is from the subject, in percentage points, seed by seed: a dot for each length.
-
-    None if there is no method to hold against the subject.
-    """
+    """Draw the difference of each method from the subject in percentage points; None if there is none to compare."""
     chosen, bits = outcomes.experiment, outcomes.bits
     whole = outcomes.label(chosen.subject)
     rows = [
@@ -182,20 +178,20 @@ def _entry(experiment: Experiment, name: str) -> Entry:
 def _series(outcomes: Outcomes, entry: Entry, measure: str) -> Series:
     chosen = outcomes.experiment
     cells = {b: cell for b in outcomes.bits if (cell := outcomes.cell(entry.name, b, measure)) is not None}
-    own = entry.method == _entry(chosen, chosen.subject).method
+    is_subject = entry.method == _entry(chosen, chosen.subject).method
     return Series(
         entry.label,
         cells,
-        slot=0 if own else _SLOTS.get(entry.method, 1),
+        slot=0 if is_subject else _SLOTS.get(entry.method, 1),
         thick=entry.name in (chosen.subject, chosen.tuned),
-        dashed=entry.name != chosen.subject and (own or entry.name != entry.method),
+        dashed=entry.name != chosen.subject and (is_subject or entry.name != entry.method),
     )
 
 
 def _differences(outcomes: Outcomes, name: str, measure: str) -> dict[int, Cell]:
     subject = outcomes.experiment.subject
-    found = {n_bits: outcomes.difference(name, subject, n_bits, measure) for n_bits in outcomes.bits}
-    return {n_bits: cell for n_bits, cell in found.items() if cell is not None}
+    cells = {n_bits: outcomes.difference(name, subject, n_bits, measure) for n_bits in outcomes.bits}
+    return {n_bits: cell for n_bits, cell in cells.items() if cell is not None}
 
 
 def _ends(cell: Cell) -> tuple[float, float]:
@@ -208,7 +204,7 @@ def _runs(cell: Cell) -> str:
 
 
 def _ticks(low: float, high: float, *, steps: int = 5, from_zero: bool = False) -> list[float]:
-    """Round numbers, about ``steps`` steps from ``low`` or less to ``high`` or more; from 0 if that is not far."""
+    """Return round numbers in about ``steps`` steps that cover ``low`` to ``high``; from 0 if that is near."""
     if from_zero and 0 <= low <= high / 2:
         low = 0.0
     span = high - low or abs(high) or 1.0
@@ -224,7 +220,7 @@ def _tick_words(tick: float, ticks: Sequence[float]) -> str:
 
 
 def _x(n_bits: int, bits: Sequence[int]) -> float:
-    """8, 16, 32 and 64 at equal steps; a single length in the middle."""
+    """Place 8, 16, 32 and 64 at equal steps, and a single number in the middle."""
     left, right = _LEFT + _INSET, _WIDTH - _RIGHT - _INSET
     if bits[0] == bits[-1]:
         return (left + right) / 2
@@ -235,11 +231,11 @@ def _y(value: float, ticks: Sequence[float]) -> float:
     return _TOP + _HEIGHT * (ticks[-1] - value) / (ticks[-1] - ticks[0])
 
 
-def _drawn(one: Series, bits: Sequence[int], ticks: Sequence[float]) -> str:
+def _draw_line(one: Series, bits: Sequence[int], ticks: Sequence[float]) -> str:
     path, joined, points = "", False, []
     for n_bits in bits:
         cell = one.cells.get(n_bits)
-        if cell is None:  # nothing is drawn across a length that has no result
+        if cell is None:  # a gap where there is no result
             joined = False
             continue
         x, y = _x(n_bits, bits), _y(cell.mean, ticks)
@@ -260,7 +256,7 @@ def _point(one: Series, x: float, y: float, bar: str, words: str, *, wrap: bool 
 
 
 def _legend(series: Sequence[Series], top: float) -> tuple[list[str], float]:
-    """In as many columns as there is room for, read downwards; and its height."""
+    """Return a legend in as many columns as fit, and its height."""
     for n_columns in (3, 2, 1):
         n_rows = -(-len(series) // n_columns)
         columns = [series[i : i + n_rows] for i in range(0, len(series), n_rows or 1)]
@@ -280,7 +276,7 @@ def _legend(series: Sequence[Series], top: float) -> tuple[list[str], float]:
 
 
 def _description(series: Sequence[Series], *, signed: bool = False) -> str:
-    """The chart in words, for those who don't see it."""
+    """Describe the chart in words, for screen readers."""
     return "; ".join(
         f"{one.label}: " + ", ".join(f"{b} bits {cell.words(signed=signed)}" for b, cell in one.cells.items())
         for one in series
@@ -303,5 +299,5 @@ def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "") -> s
 
 
 def _n(value: float) -> str:
-    """A coordinate, to a hundredth of a pixel."""
+    """Format a coordinate, to a hundredth of a pixel."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

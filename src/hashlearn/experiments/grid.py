@@ -1,4 +1,4 @@
-"""The grid of experiments: a readable file (``grid.toml``) and the runs that it stands for."""
+"""The grid of experiments (``grid.toml``), the studies (``studies.toml``), and the runs that they stand for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from typing import Any, Literal
 
 from hashlearn.datasets import DATASETS
@@ -23,26 +24,36 @@ __all__ = [
     "Experiment",
     "Limit",
     "Run",
+    "choose",
+    "entry_setting",
     "experiment",
     "is_drawn",
     "method_names",
     "names",
     "narrowed",
+    "plan_runs",
     "quick",
-    "runs_of",
-    "setting_of",
+    "study_names",
 ]
+
+
+# Training vectors that serve as queries in a study.
+_HELD_OUT = 1000
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A method with its parameters, as one line of a table and one curve of a figure."""
+    """A method with its parameters: one row of a table, one line of a chart.
+
+    ``distance`` ranks its codes; None stands for the method's own. ``draws`` is False if its parameters leave nothing
+    to chance.
+    """
 
     name: str
     label: str
     method: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    distance: Literal["hamming", "spherical"] = "hamming"
+    distance: Literal["hamming", "spherical"] | None = None
     draws: bool = True
 
     def hasher(self) -> Hasher:
@@ -51,7 +62,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Limit:
-    """How many vectors of a data set are used, the first ones: to learn from and to search in, and queries."""
+    """The numbers of training vectors and of queries that are used, from the first on."""
 
     train: int
     queries: int
@@ -59,7 +70,12 @@ class Limit:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure or table: methods (the paper's, and ``variants`` beside them) by numbers of bits and seeds."""
+    """One figure, table or study: entries by numbers of bits and seeds.
+
+    ``data`` are alternatives, of which the first available one is used. ``variants`` names the entries that are not
+    part of the paper's comparison. ``held_out`` is the number of training vectors that serve as queries in a study; 0
+    stands for the test queries.
+    """
 
     name: str
     title: str
@@ -76,6 +92,7 @@ class Experiment:
     fewer: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     published: Mapping[str, Mapping[str, Mapping[int, float]]] = field(default_factory=dict)
     limit: Limit | None = None
+    held_out: int = 0
 
     @property
     def methods(self) -> list[str]:
@@ -84,7 +101,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Run:
-    """One fit and its judgement. ``split``: of the data set, where splits are random; else ``None``."""
+    """One fit and its scores. ``split`` is None where the data set has only one."""
 
     experiment: str
     entry: Entry
@@ -94,28 +111,34 @@ class Run:
     seed: int
     split: int | None = None
     limit: Limit | None = None
+    held_out: int = 0
 
     def __str__(self) -> str:
         return f"{self.experiment} {self.entry.name} {self.n_bits} bits seed {self.seed}"
 
 
 @cache
-def _file() -> dict[str, Any]:
-    return tomllib.loads(files("hashlearn.experiments").joinpath("grid.toml").read_text(encoding="utf-8"))
+def _file(name: str = "grid.toml") -> dict[str, Any]:
+    return tomllib.loads(files("hashlearn.experiments").joinpath(name).read_text(encoding="utf-8"))
 
 
 def names() -> list[str]:
-    """The experiments, in the order in which they are run."""
+    """Return the names of the experiments, in the order in which they are run."""
     return list(_file()["experiments"])
 
 
+def study_names() -> list[str]:
+    """Return the names of the studies, which are run only when they are named."""
+    return list(_file("studies.toml"))
+
+
 def method_names() -> list[str]:
-    """The methods with their parameters that experiments are made of."""
+    """Return the names of the entries that the experiments are made of."""
     return list(_file()["methods"])
 
 
 def _values(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """TOML has no None."""
+    """Replace "none" by None, which TOML does not have."""
     return {name: None if value == "none" else value for name, value in parameters.items()}
 
 
@@ -129,11 +152,19 @@ def _with(entry: Entry, parameters: Mapping[str, Any]) -> Entry:
 
 
 def experiment(name: str) -> Experiment:
-    """The experiment of that name, or a ValueError that lists the names there are."""
+    """Return the experiment or study of that name.
+
+    Raises
+    ------
+    ValueError
+        There is none. The message lists the names.
+    """
+    if name in study_names():
+        return _study(name)
     if name not in names():
-        raise ValueError(f"no experiment is named {name!r}; there are: {', '.join(names())}.")
+        raise ValueError(f"no experiment is named {name!r}; there are: {', '.join([*names(), *study_names()])}.")
     table = _file()["experiments"][name]
-    own = table.get("parameters", {})
+    changes = table.get("parameters", {})
     methods = (*table["methods"], *table["variants"])
     return Experiment(
         name=name,
@@ -143,7 +174,7 @@ def experiment(name: str) -> Experiment:
         bits=tuple(table["bits"]),
         seeds=table["seeds"],
         measures=tuple(table["measures"]),
-        entries=tuple(_with(_entry(method), own.get(method, {})) for method in methods),
+        entries=tuple(_with(_entry(method), changes.get(method, {})) for method in methods),
         variants=tuple(table["variants"]),
         subject=table["subject"],
         tuned=table.get("tuned"),
@@ -156,12 +187,47 @@ def experiment(name: str) -> Experiment:
     )
 
 
+def _study(name: str) -> Experiment:
+    table = _file("studies.toml")[name]
+    how = setting(table.get("setting", table["data"]))
+    how = replace(how, k=table.get("neighbours", how.k), protocol=replace(how.protocol, cutoff=None, radii=(2, 3, 4)))
+    method = _entry(table["method"])
+    varied = []
+    for lists in table["grid"]:
+        for values in product(*lists.values()):
+            parameters = dict(zip(lists, values, strict=True))
+            words = [f"{parameter}={value}" for parameter, value in parameters.items()]
+            label = ", ".join([method.label, *words])
+            entry = replace(_with(method, parameters), name="/".join(words) or "default", label=label, draws=True)
+            varied.append(entry)
+    return Experiment(
+        name=name,
+        title=table["title"],
+        data=(table["data"],),
+        setting=how,
+        bits=tuple(table["bits"]),
+        seeds=table["seeds"],
+        measures=("map", "p@2", "p@3", "p@4"),
+        entries=(*varied, _entry("itq")),
+        variants=("itq",),
+        subject=varied[0].name,
+        held_out=_HELD_OUT,
+    )
+
+
 def _by_bits(table: Mapping[str, Any]) -> dict[int, Any]:
     return {int(n_bits): value for n_bits, value in table.items()}
 
 
 def quick(chosen: Experiment, data: str | None = None) -> Experiment:
-    """A small version of an experiment, by the grid's ``[quick]``, or on the data set ``data`` instead of its own."""
+    """Return a small version of an experiment, as ``[quick]`` in the grid describes it.
+
+    Parameters
+    ----------
+    chosen : Experiment
+    data : str, optional
+        A data set to use instead of the experiment's own.
+    """
     if data is not None and data not in DATASETS:
         raise ValueError(f"data must be one of {', '.join(DATASETS)}; got {data!r}.")
     small = _file()["quick"]
@@ -182,6 +248,7 @@ def quick(chosen: Experiment, data: str | None = None) -> Experiment:
         fewer={},
         published={},
         limit=Limit(small["train"], small["queries"]),
+        held_out=small["queries"] if chosen.held_out else 0,
     )
 
 
@@ -192,12 +259,11 @@ def narrowed(
     methods: Sequence[str] | None = None,
     seeds: int | None = None,
 ) -> Experiment:
-    """The experiment with these lengths and methods of its own alone, and at most so many seeds."""
-    unknown = [name for name in methods or () if name not in method_names()]
+    """Return the experiment restricted to some of its numbers of bits and entries, and to the first seeds."""
+    known = [*method_names(), *(name for name in chosen.methods if name not in method_names())]
+    unknown = [name for name in methods or () if name not in known]
     if unknown:
-        raise ValueError(
-            f"no method of the experiments is named {unknown[0]!r}; there are: {', '.join(method_names())}."
-        )
+        raise ValueError(f"no method of the experiments is named {unknown[0]!r}; there are: {', '.join(known)}.")
     if seeds is not None and seeds < 1:
         raise ValueError(f"seeds must be at least 1; got {seeds}.")
     return replace(
@@ -208,23 +274,65 @@ def narrowed(
     )
 
 
-def is_drawn(entry: Entry, data: str) -> bool:
-    """Whether another seed gives another result: the method draws something, or the data set's split is drawn."""
-    return DATASETS[data].takes_split or (entry.draws and METHODS[entry.method].draws())
+def choose(
+    selected: Sequence[str] = (),
+    *,
+    bits: Sequence[int] | None = None,
+    methods: Sequence[str] | None = None,
+    seeds: int | None = None,
+    small: bool = False,
+    data: str | None = None,
+) -> list[Experiment]:
+    """Return the selected experiments and studies, narrowed, in the order in which they are run.
+
+    Parameters
+    ----------
+    selected : sequence of str
+        Names of experiments and studies; if empty, all experiments and no study.
+    bits, methods, seeds
+        As for `narrowed`. An experiment of which nothing remains is left out.
+    small : bool
+        Whether to return small versions (`quick`), on the data set ``data`` if that is given.
+
+    Raises
+    ------
+    ValueError
+        A name or value is unknown, or nothing remains.
+    """
+    for name in selected:
+        experiment(name)
+    chosen = [experiment(name) for name in (*names(), *study_names()) if name in (selected or names())]
+    if small:
+        chosen = [quick(one, data) for one in chosen]
+    chosen = [narrowed(one, bits=bits, methods=methods, seeds=seeds) for one in chosen]
+    chosen = [one for one in chosen if one.bits and one.entries]
+    if not chosen:
+        raise ValueError("nothing is left to run: no chosen experiment has such methods and bits (--list).")
+    return chosen
 
 
-def setting_of(chosen: Experiment, entry: Entry) -> Setting:
-    """How a method is judged in an experiment: by its own distance."""
-    return replace(chosen.setting, protocol=replace(chosen.setting.protocol, distance=entry.distance))
+def is_drawn(chosen: Experiment, entry: Entry, data: str) -> bool:
+    """Whether results depend on the seed: the method draws something, or the data set's split is drawn."""
+    return _is_split(chosen, data) or (entry.draws and entry.hasher().is_random)
 
 
-def runs_of(chosen: Experiment, data: str) -> Iterator[Run]:
-    """All runs of an experiment on one of its data sets: seed by seed, so that one of everything comes first."""
-    splits = DATASETS[data].takes_split
+def _is_split(chosen: Experiment, data: str) -> bool:
+    return DATASETS[data].takes_split and not chosen.held_out
+
+
+def entry_setting(chosen: Experiment, entry: Entry) -> Setting:
+    """Return the experiment's setting with the distance that ranks the entry's codes: its own, or its method's."""
+    distance = entry.distance or METHODS[entry.method].distance
+    return replace(chosen.setting, protocol=replace(chosen.setting.protocol, distance=distance))
+
+
+def plan_runs(chosen: Experiment, data: str) -> Iterator[Run]:
+    """Yield all runs of an experiment on one of its data sets, seed by seed, so that one of each comes first."""
     for seed in range(chosen.seeds):
         for entry in chosen.entries:
-            how, drawn = setting_of(chosen, entry), is_drawn(entry, data)
+            how, drawn = entry_setting(chosen, entry), is_drawn(chosen, entry, data)
             for n_bits in chosen.bits:
                 if seed and (not drawn or seed >= chosen.fewer.get(entry.name, {}).get(n_bits, chosen.seeds)):
                     continue
-                yield Run(chosen.name, entry, data, how, n_bits, seed, seed if splits else None, chosen.limit)
+                split = seed if _is_split(chosen, data) else None
+                yield Run(chosen.name, entry, data, how, n_bits, seed, split, chosen.limit, chosen.held_out)

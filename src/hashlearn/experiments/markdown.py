@@ -1,4 +1,4 @@
-"""The report in short, as Markdown with its charts as files."""
+"""The short report: Markdown, with charts in separate files."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from html import escape
 from urllib.parse import quote
 
 from hashlearn.experiments.claims import Finding
-from hashlearn.experiments.page import (
+from hashlearn.experiments.html import (
     CLAIMS_ARE_READ,
     SIGNS,
     WORDS_MEAN,
     by_experiment,
+    claims_title,
     counted,
     reading_words,
     section_name,
-    title_of,
 )
 from hashlearn.experiments.summary import Outcomes, measure_label
 from hashlearn.experiments.tables import (
     Table,
+    available_measures,
     code_table,
     cost_table,
     difference_table,
-    measures_of,
     missing_words,
     overview,
     protocol_words,
@@ -34,7 +34,7 @@ from hashlearn.experiments.tables import (
 
 __all__ = ["markdown_report"]
 
-# Of the codes and of time, this length says enough.
+# The number of bits at which statistics of codes, time and memory are shown.
 _BITS = 32
 
 
@@ -45,10 +45,20 @@ def markdown_report(
     *,
     commands: Sequence[str] = ("hashlearn reproduce", "hashlearn report"),
 ) -> str:
-    """The text. ``figures``: where each chart is, by section and measure, seen from the text's folder."""
+    """Return the report as Markdown.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcomes
+    claims : sequence of Finding
+    figures : mapping of (str, str) to str
+        The path of each chart by section and measure, relative to the folder of the text.
+    commands : sequence of str
+        The commands that made the report.
+    """
     blocks = [
         "# Results",
-        "Of the experiments in the grid, all numbers by\n\n```\n" + "\n".join(commands) + "\n```",
+        "Made by\n\n```\n" + "\n".join(commands) + "\n```",
         _rows(("", ""), [(_safe(name), _safe(value)) for name, value in overview(outcomes)]),
         *_claims(claims),
     ]
@@ -60,12 +70,12 @@ def markdown_report(
 def _claims(claims: Sequence[Finding]) -> list[str]:
     if not claims:
         return []
-    blocks = ["## What the paper says, and what was found"]
+    blocks = ["## The claims of the paper"]
     blocks.append(f"{len(claims)} claims: {counted(finding.verdict for finding in claims)}. {CLAIMS_ARE_READ}")
-    blocks.append("What words are taken to mean:")
+    blocks.append("What the words of the claims mean:")
     blocks.append("\n".join(f"- {_safe(words)}: {_safe(rule)}" for words, rule in WORDS_MEAN.items()))
     for experiment, findings in by_experiment(claims).items():
-        blocks.append(f"### {_safe(title_of(experiment))}: {counted(finding.verdict for finding in findings)}")
+        blocks.append(f"### {_safe(claims_title(experiment))}: {counted(finding.verdict for finding in findings)}")
         blocks.append("\n".join(line for finding in findings for line in _claim(finding)))
     return blocks
 
@@ -83,11 +93,11 @@ def _claim(finding: Finding) -> list[str]:
 
 
 def _experiment(name: str, outcomes: Outcomes, figures: Mapping[tuple[str, str], str]) -> list[str]:
-    measures = measures_of(outcomes)
+    measures = available_measures(outcomes)
     length = [max((n_bits for n_bits in outcomes.bits if n_bits <= _BITS), default=outcomes.bits[0])]
     blocks = [
         f"## {_safe(outcomes.plan.title)}",
-        "A small version on few vectors: it says nothing of the paper." if outcomes.small else "",
+        "A small version on few vectors: it says nothing about the paper." if outcomes.small else "",
         _safe(" ".join(protocol_words(outcomes))),
         _safe(missing_words(outcomes)),
         "\n".join(
@@ -95,8 +105,8 @@ def _experiment(name: str, outcomes: Outcomes, figures: Mapping[tuple[str, str],
             for measure in measures
             if (name, measure) in figures
         ),
-        "Mean ± standard deviation over runs; bold: the best mean of its column; in italics: what was put beside the "
-        "paper's comparison.",
+        "Mean ± standard deviation over runs. Bold: the best mean of a column. Italics: not part of the paper's "
+        "comparison.",
     ]
     for measure in measures:
         blocks += _table(score_table(outcomes, measure))
@@ -125,5 +135,5 @@ def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _safe(words: str) -> str:
-    """Words that mean themselves in Markdown, in a table too."""
+    """Escape text for Markdown, also within a table."""
     return escape(words, quote=False).replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")

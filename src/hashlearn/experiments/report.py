@@ -1,4 +1,4 @@
-"""The report of a folder of results: a page, and in short a Markdown file with charts."""
+"""Write the report of a folder of results: an HTML page, and a short Markdown file with charts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hashlearn.experiments.claims import claims_of
+from hashlearn.experiments.claims import check_claims
 from hashlearn.experiments.figures import ablates, chart
+from hashlearn.experiments.gallery import make_gallery
+from hashlearn.experiments.html import html_report, section_name
 from hashlearn.experiments.markdown import markdown_report
-from hashlearn.experiments.page import html_report, section_name
-from hashlearn.experiments.pictures import gallery_of
 from hashlearn.experiments.results import Results
-from hashlearn.experiments.summary import Outcomes, outcomes_of
-from hashlearn.experiments.tables import measures_of
+from hashlearn.experiments.summary import Outcomes, group_outcomes
+from hashlearn.experiments.tables import available_measures
 from hashlearn.storage import atomic_path
 
 __all__ = ["Report", "html_report", "markdown_report", "write_report"]
@@ -23,9 +23,10 @@ __all__ = ["Report", "html_report", "markdown_report", "write_report"]
 
 @dataclass(frozen=True)
 class Report:
-    """What was written, and of how many runs; ``n_missing``: the runs of the same experiments without a result.
+    """The files that were written, and the number of runs in them.
 
-    ``n_left_out``: results of methods, parameters or settings that are not the grid's.
+    ``n_missing`` counts the runs of the same experiments without a result, ``n_left_out`` the results that do not
+    belong to the grid.
     """
 
     out: Path
@@ -43,35 +44,48 @@ def write_report(
     figures: str | os.PathLike[str] | None = None,
     images: bool = True,
 ) -> Report:
-    """Write the page ``out`` of the results in ``folder``.
+    """Write the report of the results in a folder.
 
-    Args:
-        folder: Where `hashlearn reproduce` kept its results.
-        out: The HTML page.
-        markdown: The same in short, as Markdown; None: not written.
-        figures: The folder of the charts as SVG files; None: ``figures`` beside ``markdown``, if there is one.
-        images: Whether to show examples of what was found, for which the images are loaded.
+    Parameters
+    ----------
+    folder : path
+        The results of `hashlearn reproduce`.
+    out : path
+        The HTML page to write.
+    markdown : path, optional
+        The short Markdown file to write.
+    figures : path, optional
+        The folder of the charts, as SVG files; by default ``figures`` beside ``markdown``, if that is given.
+    images : bool
+        Whether to show examples of search results, for which the images are loaded.
 
-    Raises:
-        FileNotFoundError: There is no such folder.
-        ValueError: It holds no results of the grid's experiments.
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such folder.
+    ValueError
+        It holds no results of the experiments.
     """
     folder, out = Path(folder), Path(out)
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder} of results; `hashlearn reproduce` makes one.")
     records = list(Results(folder).all())
-    outcomes = outcomes_of(records)
+    outcomes = group_outcomes(records)
     if not outcomes:
         raise ValueError(f"{folder} holds no results of the experiments; `hashlearn reproduce` makes them.")
-    claims = claims_of(outcomes)
+    claims = [] if _only_studies(outcomes) else check_claims(outcomes)
     text = None if markdown is None else Path(markdown)
     drawings = Path(figures) if figures is not None else text.parent / "figures" if text is not None else None
     commands = (
-        f"hashlearn reproduce{_quick(outcomes)} --out {_shown(folder)}",
+        f"hashlearn reproduce{_arguments(outcomes)} --out {_shown(folder)}",
         _report_command(folder, out, text, drawings if figures is not None else None, images),
     )
     galleries = {
-        section_name(one, outcomes): gallery_of(one) for one in outcomes if images and not ablates(one.experiment)
+        section_name(one, outcomes): make_gallery(one) for one in outcomes if images and not ablates(one.experiment)
     }
     drawn = {} if drawings is None else _draw(outcomes, drawings)
     if text is not None:
@@ -87,7 +101,7 @@ def _draw(outcomes: Sequence[Outcomes], folder: Path) -> dict[tuple[str, str], P
     drawn = {}
     for one in outcomes:
         name = section_name(one, outcomes)
-        for measure in measures_of(one):
+        for measure in available_measures(one):
             if drawing := chart(one, measure):
                 drawn[name, measure] = path = folder / f"{name}-{measure.replace('@', '').replace('_', '-')}.svg"
                 _write(path, drawing)
@@ -99,21 +113,28 @@ def _write(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def _quick(outcomes: Sequence[Outcomes]) -> str:
-    """What to add for results of small versions: of the experiments' own data sets, or of another instead."""
+def _arguments(outcomes: Sequence[Outcomes]) -> str:
+    """Return the arguments of `hashlearn reproduce` that lead to such results: studies, small versions, other data."""
+    studies = "".join(f" {one.experiment.name}" for one in outcomes) if _only_studies(outcomes) else ""
     if not all(one.small for one in outcomes):
-        return ""
+        return studies
     strange = {one.data for one in outcomes if one.data not in one.experiment.data}
-    return " --quick" + (f" --data {strange.pop()}" if len({one.data for one in outcomes}) == len(strange) == 1 else "")
+    return f"{studies} --quick" + (
+        f" --data {strange.pop()}" if len({one.data for one in outcomes}) == len(strange) == 1 else ""
+    )
+
+
+def _only_studies(outcomes: Sequence[Outcomes]) -> bool:
+    return all(one.experiment.held_out for one in outcomes)
 
 
 def _shown(path: Path) -> str:
-    """An absolute path is this machine's own, and its last part is shown."""
+    """Quote a path for a shell; of an absolute path, which belongs to one machine, only the last part."""
     return shlex.quote(path.name if path.is_absolute() else path.as_posix())
 
 
 def _report_command(folder: Path, out: Path, markdown: Path | None, figures: Path | None, images: bool) -> str:
-    """What to type for the same."""
+    """Return the command that writes the same report."""
     options = [f"--out {_shown(out)}"]
     if markdown is not None:
         options.append(f"--markdown {_shown(markdown)}")

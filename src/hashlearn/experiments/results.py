@@ -1,44 +1,56 @@
-"""Result files: one for each run, under a name that holds a hash of all that the result depends on."""
+"""Results of runs: one JSON-lines file per experiment, each line keyed by everything that its numbers depend on."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
+import os
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-import hashlearn
 from hashlearn.codes import MAX_BITS
 from hashlearn.datasets import Dataset
 from hashlearn.evaluation import Setting
 from hashlearn.experiments.grid import Entry, Run
-from hashlearn.storage import atomic_path, content_key, is_unicode, open_regular, parse_json
+from hashlearn.hashers import METHODS
+from hashlearn.storage import atomic_path, content_key, is_unicode, open_regular, parse_json, sync_folder
 
-__all__ = ["Results", "fingerprint", "parameters_of", "run_key", "seconds_of", "setting_record"]
+__all__ = [
+    "Record",
+    "Results",
+    "all_parameters",
+    "changed_parameters",
+    "fingerprint",
+    "run_key",
+    "run_seconds",
+    "setting_record",
+]
 
 logger = logging.getLogger(__name__)
 
-#: What a result file looks like; another number is another key.
+#: The version of a record's fields; part of every key.
 FORMAT = 1
 Record = dict[str, Any]
 _NUMBER = (int, float)
 _PARTS = ("train", "database", "queries")
-_MAX_NUMBER = 1e15  # means and percent of such are numbers too
-_MAX_BYTES = 1 << 22  # a thousand times what a result has
-# What a reader may rely on, and of what kind it is.
+_MAX_NUMBER = 1e15  # so that means and percentages are finite too
+_MAX_BYTES = 1 << 22  # of a line: a thousand times the size of a record
+# The fields that readers rely on, with their types.
 _FIELDS: dict[str, Any] = {
     **dict.fromkeys(("experiment", "method", "library_method", "truth", "started", "finished", "key"), str),
-    **dict.fromkeys(("n_bits", "seed"), int),
-    **dict.fromkeys(("data", "setting", "parameters", "scores", "codes", "training", "machine"), dict),
+    **dict.fromkeys(("n_bits", "seed", "revision"), int),
+    **dict.fromkeys(("data", "setting", "parameters", "options", "scores", "codes", "training", "machine"), dict),
     "encoding_microseconds": _NUMBER,
 }
-_WITHIN: dict[str, dict[str, Any]] = {
+_NESTED_FIELDS: dict[str, dict[str, Any]] = {
     "data": {"name": str, **dict.fromkeys(_PARTS, list)},
     "setting": {"truth": str, "protocol": dict},
     "training": {"seconds": _NUMBER, "cpu_seconds": _NUMBER, "warnings": list},
@@ -47,10 +59,11 @@ _WITHIN: dict[str, dict[str, Any]] = {
 
 
 def fingerprint(dataset: Dataset) -> str:
-    """A hash of the data, to the byte.
+    """Hash the content of a data set.
 
-    But computed features of labelled data differ in their last digits from machine to machine: they count by their
-    shape. What they are computed from was checked when it was loaded, and the labels say which rows they are.
+    Arrays are hashed byte by byte, with one exception: computed features of labeled data are hashed by their shape,
+    because their last digits differ between machines. The files that they are computed from are verified when they are
+    loaded, and the labels identify the rows.
     """
     parts: list[Any] = [dataset.name]
     arrays = (
@@ -70,57 +83,76 @@ def fingerprint(dataset: Dataset) -> str:
 
 
 def _is_whole(array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array holds integers, whatever its type."""
     if array.dtype.kind != "f":
         return True
     some = array[:1000]
     return bool((some == np.round(some)).all())
 
 
-def parameters_of(entry: Entry) -> dict[str, Any]:
-    """All parameters of a method, defaults among them, which may change from version to version."""
-    own = {"n_bits", "random_state", "callback", "show_progress"}
-    return {name: value for name, value in entry.hasher().get_params().items() if name not in own}
+def all_parameters(entry: Entry) -> dict[str, Any]:
+    """Return all parameters of an entry's method, defaults included."""
+    excluded = {"n_bits", "random_state", "callback", "show_progress"}
+    return {name: value for name, value in entry.hasher().get_params().items() if name not in excluded}
+
+
+def changed_parameters(entry: Entry) -> dict[str, Any]:
+    """Return the parameters of an entry that differ from its method's defaults."""
+    defaults = METHODS[entry.method]().get_params()
+    return {name: value for name, value in all_parameters(entry).items() if value != defaults[name]}
 
 
 def setting_record(setting: Setting) -> Record:
-    """How a run is judged, as plain values."""
+    """Return a setting as JSON values."""
     return {"truth": setting.truth, "k": setting.k, "protocol": setting.protocol.as_dict()}
 
 
 def run_key(run: Run, data: str) -> str:
-    """A hash of everything that the run's numbers depend on; ``data``: the fingerprint of its data set.
+    """Hash everything that the numbers of a run depend on.
 
-    The experiment and the method's name in it are not among them: the same run may serve two experiments.
+    The method counts by its name, its revision and the parameters that are not defaults: a release of the package, or a
+    new parameter whose default changes nothing, keeps all results, and a changed default needs a new revision. The
+    names of the experiment and of the entry do not count, so that two experiments can share a run.
+
+    Parameters
+    ----------
+    run : Run
+    data : str
+        The fingerprint of the run's data set.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits.
     """
-    matters = {
+    ingredients = {
         "format": FORMAT,
-        "version": hashlearn.__version__,
         "data": [run.data, run.split, data],
-        "truth": [run.setting.truth, run.setting.k],
-        "protocol": run.setting.protocol.as_dict(),
+        "setting": setting_record(run.setting),
         "method": run.entry.method,
-        "parameters": parameters_of(run.entry),
+        "revision": METHODS[run.entry.method].revision,
+        "options": changed_parameters(run.entry),
         "n_bits": run.n_bits,
         "seed": run.seed,
     }
-    return hashlib.sha256(json.dumps(matters, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(ingredients, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def seconds_of(record: Record) -> float:
-    """From the start of a run to its end: training, encoding, judging."""
+def run_seconds(record: Record) -> float:
+    """Return the seconds from the start of a run to its end: training, encoding and scoring."""
     started, finished = (datetime.fromisoformat(record[name]) for name in ("started", "finished"))
     return max((finished - started).total_seconds(), float(record["training"]["seconds"]))
 
 
-def _is_result(record: Record) -> bool:
-    """Whether it has all that a reader relies on, each of its kind."""
+def _is_result(record: Any) -> bool:
+    """Whether a record has every field that readers rely on, with the right type and range."""
 
     def fits(values: Record, kinds: dict[str, Any]) -> bool:
         return all(isinstance(values.get(name), kind) for name, kind in kinds.items())
 
-    if record.get("format") != FORMAT or not fits(record, _FIELDS):
+    if not isinstance(record, dict) or record.get("format") != FORMAT or not fits(record, _FIELDS):
         return False
-    if not all(fits(record[part], kinds) for part, kinds in _WITHIN.items()):
+    if not all(fits(record[part], kinds) for part, kinds in _NESTED_FIELDS.items()):
         return False
     if not all(map(_is_number, _numbers(record))) or not (0 < record["n_bits"] <= MAX_BITS and record["seed"] >= 0):
         return False
@@ -128,16 +160,16 @@ def _is_result(record: Record) -> bool:
         return False
     if not all(isinstance(words, str) for words in record["training"]["warnings"]):
         return False
-    if not is_unicode(json.dumps(record, ensure_ascii=False)):  # no page could be written of it
+    if not is_unicode(json.dumps(record, ensure_ascii=False)):  # no page could show it
         return False
     try:
-        return seconds_of(record) >= 0
-    except (TypeError, ValueError):  # times that are none
+        return run_seconds(record) >= 0
+    except (TypeError, ValueError):  # invalid times
         return False
 
 
 def _numbers(record: Record) -> Iterator[Any]:
-    """All that is reckoned with."""
+    """Yield every value that is used in arithmetic."""
     training = record["training"]
     yield from chain(record["scores"].values(), record["codes"].values(), *(record["data"][part] for part in _PARTS))
     yield from (record["seed"], record["encoding_microseconds"], record["machine"]["cores"])
@@ -146,87 +178,173 @@ def _numbers(record: Record) -> Iterator[Any]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, _NUMBER) and abs(value) <= _MAX_NUMBER  # which NaN is not
+    return isinstance(value, _NUMBER) and abs(value) <= _MAX_NUMBER  # false for NaN
 
 
 class Results:
-    """A folder of result files, ``EXPERIMENT/METHOD-BITS-SEED-KEY.json``."""
+    """A folder of results, one JSON-lines file per experiment.
+
+    Results are appended and never changed, so that whatever ends a process, it costs at most the line being written:
+    readers ignore a last line without its end, and the next writer removes it. A damaged line elsewhere is reported and
+    counts as missing.
+
+    Parameters
+    ----------
+    folder : Path
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._loaded: dict[Path, tuple[Any, dict[tuple[str, str], Record]]] = {}
+        self._reported: set[str] = set()
 
     def check(self) -> None:
-        """Make the folder and see that it takes files, before long work: an OSError if it does not."""
+        """Create the folder, and check that it can be written and holds nothing but results of this version.
+
+        Raises
+        ------
+        OSError
+            The folder or a file in it can't be read or written.
+        ValueError
+            A file in it is not a file of results.
+        """
         probe = self.folder / ".probe"
         with atomic_path(probe) as temporary:
             temporary.write_text("\n")
         probe.unlink(missing_ok=True)
+        if any(self.folder.glob("*/*-*-*-*.json")):
+            raise ValueError(
+                f"{self.folder} holds results of an older version, one file per run, which this version does not read; "
+                "choose another folder."
+            )
+        self.count()
 
-    def path(self, run: Run, key: str) -> Path:
-        return self.folder / run.experiment / f"{run.entry.name}-{run.n_bits}-{run.seed}-{key}.json"
+    def path(self, experiment: str) -> Path:
+        return self.folder / f"{experiment}.jsonl"
 
     def find(self, run: Run, key: str) -> Record | None:
-        """The run's result if it is there; also one of the same run in another experiment, which is then kept here."""
-        record = self._read(self.path(run, key))
-        if record is not None and record["key"] == key:
-            return record
-        for other in sorted(self.folder.glob(f"*/*-{run.n_bits}-{run.seed}-{key}.json")):
-            record = self._read(other) if other != self.path(run, key) else None
-            if record is not None and record["key"] == key:
-                return self._named(run, key, record) if self.is_blocked(run, key) else self.write(run, key, record)
-        return None
+        """Return the result with this key, or None.
 
-    def is_blocked(self, run: Run, key: str) -> bool:
-        """Whether something that is no file has the name of the run's result."""
-        path = self.path(run, key)
-        return path.exists() and not path.is_file()
+        A result that another experiment or another entry has is copied under the names of this run.
+        """
+        record = self._load(self.path(run.experiment)).get((key, run.entry.name))
+        if record is not None:
+            return record
+        for path in self._paths():
+            for (other, _), record in self._load(path).items():
+                if other == key:
+                    return self.write(run, key, record)
+        return None
 
     def count(self) -> int:
-        """How many result files there are."""
-        return sum(1 for _ in self.folder.glob("*/[!.]*.json"))
+        """Return the number of results in the folder."""
+        return sum(len(self._load(path)) for path in self._paths())
 
     def write(self, run: Run, key: str, record: Record) -> Record:
-        """Keep a result, whole or not at all."""
-        record = self._named(run, key, record)
-        with atomic_path(self.path(run, key)) as temporary:
-            lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in record.items())
-            temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        """Append a result, and return it with the names of its run.
+
+        Raises
+        ------
+        OSError
+            It can't be written. The file is left as it was.
+        """
+        names = {"experiment": run.experiment, "method": run.entry.name, "label": run.entry.label}
+        record = {"format": FORMAT, "key": key, **record, **names}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _append_line(self.path(run.experiment), json.dumps(record))
         return record
 
-    @staticmethod
-    def _named(run: Run, key: str, record: Record) -> Record:
-        named = {"experiment": run.experiment, "method": run.entry.name, "label": run.entry.label}
-        return {"format": FORMAT, "key": key, **record, **named}
-
     def all(self) -> Iterator[Record]:
-        """Every result in the folder, in the order of the names; of several of one run the latest alone."""
+        """Yield every result in the folder, file by file; of several results of one run, only the latest."""
         latest: dict[tuple[Any, ...], Record] = {}
-        for path in sorted(self.folder.glob("*/[!.]*.json")):
-            record = self._read(path)
-            if record is None:
-                continue
+        for record in chain.from_iterable(self._load(path).values() for path in self._paths()):
             data = record["data"]
-            of_data = (data["name"], json.dumps(data.get("limit")))
-            name = (record["experiment"], *of_data, record["method"], record["n_bits"], record["seed"])
-            if name not in latest or latest[name]["finished"] < record["finished"]:
-                latest[name] = record
+            dataset = (data["name"], json.dumps(data.get("limit")))
+            run = (record["experiment"], *dataset, record["method"], record["n_bits"], record["seed"])
+            if run not in latest or latest[run]["finished"] <= record["finished"]:
+                latest[run] = record
         yield from latest.values()
 
-    @staticmethod
-    def _read(path: Path) -> Record | None:
-        """What the file holds; None if it is not there, or, with a warning, not a result."""
+    def _paths(self) -> list[Path]:
+        return sorted(self.folder.glob("[!.]*.jsonl"))
+
+    def _load(self, path: Path) -> dict[tuple[str, str], Record]:
+        """Return the results in a file by key and method; read again only when the file has changed."""
         try:
-            with open_regular(path) as file:
-                content = file.read(_MAX_BYTES + 1)
-            if len(content) > _MAX_BYTES:
-                raise ValueError(f"it has more than {_MAX_BYTES:,} bytes")
-            record = parse_json(content)
+            state = os.stat(path)
         except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            logger.warning("%s can't be read (%s)", path, error)
-            return None
-        if isinstance(record, dict) and _is_result(record):
-            return record
-        logger.warning("%s is not a result file of this version", path)
-        return None
+            return {}
+        stamp = (state.st_ino, state.st_size, state.st_mtime_ns)
+        if path not in self._loaded or self._loaded[path][0] != stamp:
+            records = {(record["key"], record["method"]): record for record in self._read(path)}
+            self._loaded[path] = (stamp, records)
+        return self._loaded[path][1]
+
+    def _read(self, path: Path) -> list[Record]:
+        records, damaged = [], []
+        with open_regular(path) as file:
+            _lock(file, exclusive=False)  # no line is half written meanwhile
+            for number, line in enumerate(iter(lambda: file.readline(_MAX_BYTES + 1), b""), 1):
+                if len(line) > _MAX_BYTES:
+                    raise ValueError(f"{path} is not a file of results: line {number} is too long.")
+                if not line.endswith(b"\n"):
+                    self._report(f"{path}: line {number} is cut off, and counts as missing")
+                    break
+                try:
+                    record = parse_json(line)
+                except ValueError as error:
+                    damaged.append(f"line {number} can't be read ({error})")
+                    continue
+                if _is_result(record):
+                    records.append(record)
+                else:
+                    damaged.append(f"line {number} is not a result of this version")
+        if damaged and not records:
+            raise ValueError(f"{path} is not a file of results: {damaged[0]}. Remove it, or choose another folder.")
+        for reason in damaged:
+            self._report(f"{path}: {reason}, and counts as missing")
+        return records
+
+    def _report(self, message: str) -> None:
+        """Log a warning once, although a file is read after every change."""
+        if message not in self._reported:
+            self._reported.add(message)
+            logger.warning("%s", message)
+
+
+def _append_line(path: Path, line: str) -> None:
+    """Append a line to a file and flush it to the disk: the whole line, or nothing."""
+    is_new = not path.exists()
+    with path.open("ab+", buffering=0) as file:
+        _lock(file, exclusive=True)
+        end = _cut_torn_line(file)
+        try:
+            rest = memoryview(line.encode() + b"\n")
+            while rest:
+                rest = rest[file.write(rest) :]
+            os.fsync(file.fileno())
+        except BaseException:
+            with suppress(OSError):
+                file.truncate(end)
+            raise
+    if is_new:
+        sync_folder(path.parent)
+
+
+def _cut_torn_line(file: IO[bytes]) -> int:
+    """Remove a last line that has no end, to which the next would be glued; return the size."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 1))
+    if file.read(1) in (b"\n", b""):
+        return size
+    file.seek(0)
+    return file.truncate(file.read(size).rfind(b"\n") + 1)
+
+
+def _lock(file: IO[bytes], *, exclusive: bool) -> None:
+    """Wait for a lock on a file. The system releases it when the file is closed or the process ends."""
+    if sys.platform != "win32":
+        import fcntl
+
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)

@@ -1,25 +1,24 @@
-"""Rules that a claim is tested by: one method against others, in the results of one experiment.
+"""Rules that test claims: one method against others, in the results of one experiment.
 
-They are rules on means, so that a verdict can be checked by hand from the numbers beside it. On differences of means
+The rules use means, so that a verdict can be checked by hand from the numbers beside it. Rules on differences of means
 over the seeds (or splits) that both methods have:
 
-- *best*: above every rival at each length that the sentence names, beyond the spread or clearly if that is asked for;
+- *best*: above every rival at each number of bits, optionally beyond the spread or clearly;
 - *lower*: below every rival, beyond the spread;
-- *beyond the spread*: by more than two standard errors of the difference (of one run, they are not known: it counts);
+- *beyond the spread*: by more than two standard errors of the difference (always, for a single run);
 - *clearly*: beyond the spread, and by at least one point;
-- *level*: within so many points of the best rival;
+- *level*: within some points of the best rival;
 - *as large*: the difference is at least the published one less two points;
-- *grows*: on average, the lead over the best rival is larger at the longer half of the lengths, at each of which it is
-  one;
+- *grows*: the mean lead over the best rival is larger for long codes than for short ones, and positive for long ones;
 - *below some*: some rival is better.
 
-On the means of each method over its own seeds:
+Rules on the mean of each method over all its seeds:
 
-- *similar*: everyone is within a quarter of the best; *comparable*: of the subject and its best rival, the lower is
+- *similar*: all methods are within a quarter of the best; *comparable*: the lower of the subject and its best rival is
   within a quarter of the higher;
-- *drops*: every method falls from one length to another, but the named ones, which rise by two points at most;
-- *peak*: the highest of all methods and lengths, by each measure or over all of them, is the subject's;
-- *mostly*: everyone's value is more than half.
+- *drops*: every method falls from one number of bits to another, except named ones, which rise by at most two points;
+- *peak*: the highest value over all methods and numbers of bits, by each measure or over all, is the subject's;
+- *mostly*: every method's value is more than half.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _MOST_DIGITS = 5
 
 
 class MissingRunError(LookupError):
-    """A run that a claim needs is not there."""
+    """A run that a claim needs is missing."""
 
 
 @dataclass(frozen=True)
@@ -74,46 +73,46 @@ class View:
     def mean(self, method: str, n_bits: int, measure: str) -> float:
         cell = self.outcomes.cell(method, n_bits, measure)
         if cell is None:
-            raise MissingRunError(f"{self.outcomes.label(method)} at {n_bits} bits is not there")
+            raise MissingRunError(f"{self.outcomes.label(method)} at {n_bits} bits is missing")
         return cell.mean
 
     def difference(self, rival: str, n_bits: int, measure: str) -> Cell:
-        """The subject's value less the rival's, seed by seed."""
+        """Return the subject's values minus the rival's, seed by seed."""
         for method in (self.subject, rival):
             self.mean(method, n_bits, measure)
-        found = self.outcomes.difference(self.subject, rival, n_bits, measure)
-        if found is None:
+        difference = self.outcomes.difference(self.subject, rival, n_bits, measure)
+        if difference is None:
             names = f"{self.outcomes.label(self.subject)} and {self.outcomes.label(rival)}"
             raise MissingRunError(f"{names} have no seed in common at {n_bits} bits")
-        return found
+        return difference
 
     def best_rival(self, n_bits: int, measure: str) -> str:
-        """The one that the subject leads by least."""
+        """Return the rival with the highest value relative to the subject."""
         return min(self.rivals, key=lambda rival: self.difference(rival, n_bits, measure).mean)
 
     def against(self, rival: str, n_bits: int, measure: str) -> str:
-        """``P@3 at 32 bits 16.57, KMH 15.77 (+0.80 ± 0.05)``: means over what is compared."""
-        found = self.difference(rival, n_bits, measure)
+        """Format a comparison: ``P@3 at 32 bits 16.57, KMH 15.77 (+0.80 ± 0.05)``."""
+        difference = self.difference(rival, n_bits, measure)
         pair = self.outcomes.paired(self.subject, rival, n_bits, measure)
         assert pair is not None
         digits = 3 if measure in ("imbalance", "correlation") else 2
         mine, theirs = (f"{cell.mean:.{digits}f}" for cell in pair)
         name = self.outcomes.label(rival)
-        return f"{measure_label(measure)} at {n_bits} bits {mine}, {name} {theirs} ({in_points(found, digits)})"
+        return f"{measure_label(measure)} at {n_bits} bits {mine}, {name} {theirs} ({in_points(difference, digits)})"
 
 
 def in_points(difference: Cell, digits: int = 2) -> str:
-    """``+0.80 ± 0.05``, with the standard error; ``within the spread`` where two of them are more than the rest."""
+    """Format a difference with its standard error: ``+0.80 ± 0.05``; add ``within the spread`` if it is."""
     if difference.error is None:
         return f"{signed_points(difference.mean, digits)}, one run"
-    if difference.error > 0:  # two digits of it, so that "within the spread" can be checked by hand
+    if difference.error > 0:  # two digits, so that "within the spread" can be checked by hand
         digits = max(digits, min(1 - math.floor(math.log10(difference.error)), _MOST_DIGITS))
     words = f"{signed_points(difference.mean, digits)} ± {difference.error:.{digits}f}"
     return words + ("" if _beyond(difference) else ", within the spread")
 
 
 def _beyond(difference: Cell) -> bool:
-    """Whether it is not what chance may give; of a single run that is not known, and it counts."""
+    """Whether a difference is more than two standard errors; true for a single run."""
     return abs(difference.mean) > 2 * (difference.error or 0.0)
 
 
@@ -121,23 +120,23 @@ Check = Callable[[View], tuple[bool, str]]
 
 
 def _compared(pairs: Iterable[tuple[bool, str]]) -> tuple[bool, str]:
-    found = list(pairs)
-    return all(held for held, _ in found), "; ".join(dict.fromkeys(words for _, words in found))
+    checked = list(pairs)
+    return all(held for held, _ in checked), "; ".join(dict.fromkeys(words for _, words in checked))
 
 
 def best(
     measures: Sequence[str] = ("map",), bits: Sequence[int] = ALL, *, clearly: bool = False, beyond: bool = False
 ) -> Check:
-    """Above every rival at each of these lengths; beyond the spread, or clearly, if that is said."""
+    """Above every rival at each number of bits; optionally beyond the spread, or clearly."""
 
-    def holds(found: Cell) -> bool:
-        if found.mean <= 0 or ((clearly or beyond) and not _beyond(found)):
+    def holds(lead: Cell) -> bool:
+        if lead.mean <= 0 or ((clearly or beyond) and not _beyond(lead)):
             return False
-        return found.mean >= _CLEAR or not clearly
+        return lead.mean >= _CLEAR or not clearly
 
     def one(view: View, n_bits: int, measure: str) -> tuple[bool, str]:
         failing = [rival for rival in view.rivals if not holds(view.difference(rival, n_bits, measure))]
-        # The rival that decides is shown: the best of those that are not beaten, or of all.
+        # The rival that decides is shown: the best of those that are not beaten, or else of all.
         shown = View(view.outcomes, view.subject, tuple(failing) or view.rivals).best_rival(n_bits, measure)
         return not failing, view.against(shown, n_bits, measure)
 
@@ -145,11 +144,11 @@ def best(
 
 
 def lower(measures: Sequence[str], bits: Sequence[int]) -> Check:
-    """Below every rival at each of these lengths, beyond the spread."""
+    """Below every rival at each number of bits, beyond the spread."""
 
     def one(view: View, n_bits: int, measure: str, rival: str) -> tuple[bool, str]:
-        found = view.difference(rival, n_bits, measure)
-        return found.mean < 0 and _beyond(found), view.against(rival, n_bits, measure)
+        lead = view.difference(rival, n_bits, measure)
+        return lead.mean < 0 and _beyond(lead), view.against(rival, n_bits, measure)
 
     return lambda view: _compared(
         one(view, n_bits, measure, rival) for measure in measures for n_bits in bits for rival in view.rivals
@@ -157,7 +156,7 @@ def lower(measures: Sequence[str], bits: Sequence[int]) -> Check:
 
 
 def level(measures: Sequence[str], bits: Sequence[int], within: float) -> Check:
-    """Within so many points of the best rival at each of these lengths."""
+    """Within some points of the best rival at each number of bits."""
 
     def one(view: View, n_bits: int, measure: str) -> tuple[bool, str]:
         rival = view.best_rival(n_bits, measure)
@@ -167,7 +166,7 @@ def level(measures: Sequence[str], bits: Sequence[int], within: float) -> Check:
 
 
 def similar(measures: Sequence[str], bits: Sequence[int]) -> Check:
-    """Everyone's value is within a quarter of the best at each of these lengths."""
+    """All methods are within a quarter of the best at each number of bits."""
 
     def one(view: View, n_bits: int, measure: str) -> tuple[bool, str]:
         return _within_a_quarter(view, view.everyone, n_bits, measure)
@@ -176,7 +175,7 @@ def similar(measures: Sequence[str], bits: Sequence[int]) -> Check:
 
 
 def comparable(measures: Sequence[str], bits: Sequence[int]) -> Check:
-    """Of the subject and its best rival the lower is within a quarter of the higher at each of these lengths."""
+    """The lower of the subject and its best rival is within a quarter of the higher at each number of bits."""
 
     def one(view: View, n_bits: int, measure: str) -> tuple[bool, str]:
         rival = max(view.rivals, key=lambda method: view.mean(method, n_bits, measure))
@@ -193,20 +192,20 @@ def _within_a_quarter(view: View, methods: Sequence[str], n_bits: int, measure: 
 
 
 def as_large(published: dict[int, float]) -> Check:
-    """The published difference in points of mAP over the only rival, at each length, less a little."""
+    """The lead in mAP over the only rival is at least the published one less two points, at each number of bits."""
 
-    def one(view: View, n_bits: int, wanted: float) -> tuple[bool, str]:
+    def one(view: View, n_bits: int, points: float) -> tuple[bool, str]:
         (rival,) = view.rivals
-        found = view.difference(rival, n_bits, "map")
-        least = wanted - _SLACK
-        words = f"{n_bits} bits {in_points(found)} (published {wanted:+.1f}, enough {least:+.1f})"
-        return found.mean >= least, words
+        lead = view.difference(rival, n_bits, "map")
+        least = points - _SLACK
+        words = f"{n_bits} bits {in_points(lead)} (published {points:+.1f}, enough {least:+.1f})"
+        return lead.mean >= least, words
 
-    return lambda view: _compared(one(view, n_bits, wanted) for n_bits, wanted in published.items())
+    return lambda view: _compared(one(view, n_bits, points) for n_bits, points in published.items())
 
 
 def grows(bits: Sequence[int] = ALL) -> Check:
-    """The lead over the best rival, in points of mAP, is larger at the longer half of the lengths; and is one there."""
+    """The mean lead in mAP over the best rival is larger for the longer half of the codes, and positive there."""
 
     def check(view: View) -> tuple[bool, str]:
         leads = [view.difference(view.best_rival(n_bits, "map"), n_bits, "map") for n_bits in bits]
@@ -219,10 +218,7 @@ def grows(bits: Sequence[int] = ALL) -> Check:
 
 
 def drops(measures: Sequence[str], before: int, after: int, *, but: dict[str, str] | None = None) -> Check:
-    """Every method's precision falls from one length to a longer one, but that of named methods, which rises a little.
-
-    ``but``: by measure, the method that rises.
-    """
+    """Every method falls from one number of bits to another, except ``but[measure]``, which rises a little."""
     exceptions = but or {}
 
     def one(view: View, measure: str) -> tuple[bool, str]:
@@ -249,7 +245,7 @@ def _changed(view: View, method: str, changes: dict[str, float]) -> str:
 
 
 def below_some(measures: Sequence[str], n_bits: int) -> Check:
-    """Some rival is better at this length, by each measure."""
+    """Some rival is better at this number of bits, by each measure."""
 
     def one(view: View, measure: str) -> tuple[bool, str]:
         rival = view.best_rival(n_bits, measure)
@@ -259,31 +255,31 @@ def below_some(measures: Sequence[str], n_bits: int) -> Check:
 
 
 def peak(measures: Sequence[str], n_bits: int, bits: Sequence[int] = ALL, *, each: bool = True) -> Check:
-    """The highest value of all methods and lengths is the subject's at this length: by each measure, or of all."""
+    """The highest value of all is the subject's at this number of bits, by each measure or over all measures."""
 
     def one(view: View, measure: str) -> tuple[float, bool, str]:
-        found = {(m, length): view.mean(m, length, measure) for m in view.everyone for length in bits}
-        method, length = max(found, key=lambda key: found[key])
+        means = {(m, length): view.mean(m, length, measure) for m in view.everyone for length in bits}
+        method, length = max(means, key=lambda key: means[key])
         held = (method, length) == (view.subject, n_bits)
-        # Beside the highest stands the highest of the others, or else the subject's own.
+        # Shown beside it: the highest of the other methods, or the subject's.
         beside = (view.subject, n_bits)
         if held:
-            beside = max((key for key in found if key[0] != view.subject), key=lambda key: found[key])
+            beside = max((key for key in means if key[0] != view.subject), key=lambda key: means[key])
         top, other = (
-            f"{view.outcomes.label(m)} at {bits} bits {found[m, bits]:.2f}" for m, bits in ((method, length), beside)
+            f"{view.outcomes.label(m)} at {bits} bits {means[m, bits]:.2f}" for m, bits in ((method, length), beside)
         )
-        return found[method, length], held, f"highest {measure_label(measure)}: {top} ({other})"
+        return means[method, length], held, f"highest {measure_label(measure)}: {top} ({other})"
 
     def check(view: View) -> tuple[bool, str]:
-        found = [one(view, measure) for measure in measures]
-        counted = found if each else [max(found)]
-        return all(held for _, held, _ in counted), "; ".join(words for _, _, words in found)
+        peaks = [one(view, measure) for measure in measures]
+        counted = peaks if each else [max(peaks)]
+        return all(held for _, held, _ in counted), "; ".join(words for _, _, words in peaks)
 
     return check
 
 
 def mostly(measures: Sequence[str], n_bits: int) -> Check:
-    """Every method's value is more than half at this length."""
+    """Every method's value is more than half at this number of bits."""
 
     def one(view: View, measure: str) -> tuple[bool, str]:
         values = {method: view.mean(method, n_bits, measure) for method in view.everyone}

@@ -1,4 +1,4 @@
-"""Results over their seeds: what tables, figures and claims are made of."""
+"""Results grouped by experiment and averaged over seeds: the input of tables, charts and claims."""
 
 from __future__ import annotations
 
@@ -9,10 +9,22 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from hashlearn.datasets import DATASETS
-from hashlearn.experiments.grid import Entry, Experiment, Run, experiment, is_drawn, names, quick, runs_of, setting_of
-from hashlearn.experiments.results import Record, parameters_of, setting_record
+from hashlearn.experiments.grid import (
+    Entry,
+    Experiment,
+    Run,
+    entry_setting,
+    experiment,
+    is_drawn,
+    names,
+    plan_runs,
+    quick,
+    study_names,
+)
+from hashlearn.experiments.results import Record, changed_parameters, setting_record
+from hashlearn.hashers import METHODS
 
-__all__ = ["Cell", "Outcomes", "measure_label", "outcomes_of", "signed_points"]
+__all__ = ["Cell", "Outcomes", "group_outcomes", "measure_label", "signed_points"]
 
 _MEASURES = {
     "map": "mAP",
@@ -22,7 +34,7 @@ _MEASURES = {
 
 
 def measure_label(measure: str) -> str:
-    """A measure of ``scores`` as people write it: mAP, P@3."""
+    """Return the usual name of a measure: mAP, P@3."""
     kind, _, radius = measure.partition("@")
     if kind == "empty":
         return f"queries with nothing within {radius}, percent,"
@@ -30,13 +42,13 @@ def measure_label(measure: str) -> str:
 
 
 def signed_points(value: float, digits: int = 2) -> str:
-    """``+1.20`` or ``−0.35``."""
+    """Format a difference in points: ``+1.20`` or ``−0.35``."""
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One measure of one method at one length, by seed (or by split)."""
+    """The values of one measure of one method at one number of bits, one for each seed or split."""
 
     values: tuple[float, ...]
 
@@ -46,97 +58,100 @@ class Cell:
 
     @property
     def std(self) -> float | None:
-        """Standard deviation over the seeds; None for a single run."""
+        """The standard deviation; None for a single run."""
         return stdev(self.values) if len(self.values) > 1 else None
 
     @property
     def error(self) -> float | None:
-        """Standard error of the mean; None for a single run, of which it is not known."""
+        """The standard error of the mean; None for a single run."""
         return None if self.std is None else self.std / math.sqrt(len(self.values))
 
     def words(self, *, signed: bool = False) -> str:
-        """Mean ± standard deviation; the mean alone of a single run."""
+        """Format as mean ± standard deviation, or as the mean of a single run."""
         mean = signed_points(self.mean) if signed else f"{self.mean:.2f}"
         return mean if self.std is None else f"{mean} ± {self.std:.2f}"
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """The results of one experiment on one data set. Shares are in percent here."""
+    """The results of one experiment on one data set, with scores in percent."""
 
     experiment: Experiment
     data: str
     records: tuple[Record, ...]
 
     def of(self, method: str, n_bits: int) -> list[Record]:
-        """The records of a method at a length, by seed."""
-        found = [record for record in self.records if (record["method"], record["n_bits"]) == (method, n_bits)]
-        return sorted(found, key=lambda record: int(record["seed"]))
+        """Return the records of a method at a number of bits, by seed."""
+        records = [record for record in self.records if (record["method"], record["n_bits"]) == (method, n_bits)]
+        return sorted(records, key=lambda record: int(record["seed"]))
 
     def cell(self, method: str, n_bits: int, measure: str) -> Cell | None:
-        """A measure, seed by seed; None if there is no run that has it."""
+        """Return the values of a measure; None if no run has it."""
         values = self._by_seed(method, n_bits, measure)
         return Cell(tuple(values.values())) if values else None
 
     def _by_seed(self, method: str, n_bits: int, measure: str) -> dict[int, float]:
-        """Of ``scores`` in percent, or of ``codes`` as it is."""
-        found = {}
+        """Return a measure by seed: of ``scores`` in percent, or of ``codes`` unchanged."""
+        values = {}
         for record in self.of(method, n_bits):
             if measure in record["scores"]:
-                found[record["seed"]] = 100 * record["scores"][measure]
+                values[record["seed"]] = 100 * record["scores"][measure]
             elif measure in record["codes"]:
-                found[record["seed"]] = record["codes"][measure]
-        return found
+                values[record["seed"]] = record["codes"][measure]
+        return values
 
     def number(self, method: str, n_bits: int, part: str, name: str) -> Cell | None:
-        """Another number of the records, such as ``("training", "seconds")``, as it is."""
+        """Return another number of the records unchanged, such as ``("training", "seconds")``."""
         values = [r[part][name] for r in self.of(method, n_bits) if r[part].get(name) is not None]
         return Cell(tuple(map(float, values))) if values else None
 
     def paired(self, method: str, other: str, n_bits: int, measure: str) -> tuple[Cell, Cell] | None:
-        """Both methods' values of the seeds that both have; one that draws nothing has the same at each."""
+        """Return both methods' values at the seeds that both have.
+
+        The single value of a method that draws nothing counts for every seed.
+        """
         ours, theirs = (self._by_seed(name, n_bits, measure) for name in (method, other))
-        for own, name, others in ((ours, method, theirs), (theirs, other, ours)):
-            if len(own) == 1 and not is_drawn(self._entry(name), self.data):
-                own |= dict.fromkeys(others, *own.values())
+        for values, name, others in ((ours, method, theirs), (theirs, other, ours)):
+            if len(values) == 1 and not is_drawn(self.experiment, self._entry(name), self.data):
+                values |= dict.fromkeys(others, *values.values())
         seeds = [seed for seed in ours if seed in theirs]
         if not seeds:
             return None
         return Cell(tuple(ours[seed] for seed in seeds)), Cell(tuple(theirs[seed] for seed in seeds))
 
     def difference(self, method: str, other: str, n_bits: int, measure: str) -> Cell | None:
-        """``method`` minus ``other``, seed by seed."""
+        """Return ``method`` minus ``other``, seed by seed."""
         pair = self.paired(method, other, n_bits, measure)
         return None if pair is None else Cell(tuple(a - b for a, b in zip(pair[0].values, pair[1].values, strict=True)))
 
     @property
     def plan(self) -> Experiment:
-        """The experiment as it was run: the grid's, or its small version on this data set."""
+        """The experiment as it was run: in full, or its small version on this data set."""
         return quick(self.experiment, self.data) if self.small else self.experiment
 
     def planned(self) -> list[Run]:
-        """The runs that the grid asks for on this data set."""
-        return list(runs_of(self.plan, self.data))
+        """Return all runs of the experiment on this data set."""
+        return list(plan_runs(self.plan, self.data))
 
     def missing(self) -> list[Run]:
-        """Those of them that there is no result of."""
-        there = {(record["method"], record["n_bits"], record["seed"]) for record in self.records}
-        return [run for run in self.planned() if (run.entry.name, run.n_bits, run.seed) not in there]
+        """Return the runs that have no result."""
+        done = {(record["method"], record["n_bits"], record["seed"]) for record in self.records}
+        return [run for run in self.planned() if (run.entry.name, run.n_bits, run.seed) not in done]
 
     @property
     def small(self) -> bool:
-        """Whether these are of a small version of the experiment, which says nothing of the paper."""
+        """Whether these are results of a small version, which says nothing about the paper."""
         return any(record["data"].get("limit") for record in self.records)
 
     @property
     def methods(self) -> list[str]:
-        """Those that there is a result of, in the grid's order."""
-        there = {record["method"] for record in self.records}
-        return [name for name in self.experiment.methods if name in there]
+        """The methods that have results, in the order of the grid."""
+        done = {record["method"] for record in self.records}
+        return [name for name in self.experiment.methods if name in done]
 
     @property
     def bits(self) -> list[int]:
-        """The lengths that there is a result of."""
+        """The numbers of bits that have results."""
         return sorted({int(record["n_bits"]) for record in self.records})
 
     def label(self, method: str) -> str:
@@ -146,33 +161,34 @@ class Outcomes:
         return next(entry for entry in self.experiment.entries if entry.name == method)
 
 
-def outcomes_of(records: Iterable[Record]) -> list[Outcomes]:
-    """The results by experiment, in the grid's order, and data set, small versions apart.
+def group_outcomes(records: Iterable[Record]) -> list[Outcomes]:
+    """Group results by experiment, in the order of the grid, and by data set; small versions are separate.
 
-    Without those of data sets, methods, parameters or settings that are not the grid's (any more): a mean over them
-    says nothing.
+    Results of data sets, methods, revisions, parameters or settings that are not in the grid (any more) are left out.
     """
     groups: dict[tuple[str, str, bool], list[Record]] = {}
     for record in records:
         data = record["data"]
         groups.setdefault((record["experiment"], data["name"], bool(data.get("limit"))), []).append(record)
-    found = []
-    for name in names():
-        for (own, data, small), group in groups.items():
-            if own != name or data not in (DATASETS if small else experiment(name).data):
+    outcomes = []
+    for name in (*names(), *study_names()):
+        for (other, data, small), group in groups.items():
+            if other != name or data not in (DATASETS if small else experiment(name).data):
                 continue
-            outcomes = Outcomes(experiment(name), data, tuple(group))
-            wanted = {entry.name: _identity(outcomes.plan, entry) for entry in outcomes.plan.entries}
-            fitting = tuple(record for record in group if _identity_of(record) == wanted.get(record["method"]))
+            one = Outcomes(experiment(name), data, tuple(group))
+            identities = {entry.name: _identity(one.plan, entry) for entry in one.plan.entries}
+            fitting = tuple(record for record in group if _record_identity(record) == identities.get(record["method"]))
             if fitting:
-                found.append(replace(outcomes, records=fitting))
-    return found
+                outcomes.append(replace(one, records=fitting))
+    return outcomes
 
 
 def _identity(plan: Experiment, entry: Entry) -> str:
-    """What a method's runs in an experiment have in common, at whatever length and seed."""
-    return json.dumps([entry.method, parameters_of(entry), setting_record(setting_of(plan, entry))], sort_keys=True)
+    """What all runs of an entry in an experiment have in common, whatever their length and seed."""
+    revision, setting = METHODS[entry.method].revision, setting_record(entry_setting(plan, entry))
+    return json.dumps([entry.method, revision, changed_parameters(entry), setting], sort_keys=True)
 
 
-def _identity_of(record: Record) -> str:
-    return json.dumps([record["library_method"], record["parameters"], record["setting"]], sort_keys=True)
+def _record_identity(record: Record) -> str:
+    names = ("library_method", "revision", "options", "setting")
+    return json.dumps([record[name] for name in names], sort_keys=True)

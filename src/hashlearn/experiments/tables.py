@@ -1,4 +1,4 @@
-"""Results as tables and sentences: what a page and a Markdown file both show, before either's marks."""
+"""Results as tables and sentences, which both the HTML page and the Markdown file show."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hashlearn.datasets import DATASETS
 from hashlearn.evaluation import Protocol
 from hashlearn.experiments.figures import ablates
 from hashlearn.experiments.grid import names
-from hashlearn.experiments.results import Record, seconds_of
+from hashlearn.experiments.results import Record, run_seconds
 from hashlearn.experiments.summary import Cell, Outcomes, measure_label, signed_points
 from hashlearn.progress import duration
 
 __all__ = [
     "Table",
     "Td",
+    "available_measures",
     "code_table",
     "cost_table",
     "difference_table",
-    "measures_of",
     "missing_words",
     "overview",
     "parameter_words",
@@ -45,7 +45,7 @@ _LIBRARIES = {
 
 @dataclass(frozen=True)
 class Td:
-    """One field: its text, and whether it is the best of its column."""
+    """A cell: its text, and whether it is the best of its column."""
 
     text: str
     best: bool = False
@@ -53,7 +53,7 @@ class Td:
 
 @dataclass(frozen=True)
 class Table:
-    """Fields under heads; the first of each row is its name. ``variants``: where the rows beside the paper's begin."""
+    """Rows of cells, the first of which is the name. ``variants`` is the first row that is not the paper's."""
 
     caption: str
     head: tuple[str, ...]
@@ -61,14 +61,14 @@ class Table:
     variants: int | None = None
 
 
-def measures_of(outcomes: Outcomes) -> list[str]:
-    """The grid's measures, and mAP among new samples where that is known."""
+def available_measures(outcomes: Outcomes) -> list[str]:
+    """Return the measures of the experiment that the results have, and mAP among new samples if known."""
     known = {name for record in outcomes.records for name in record["scores"]}
     return [name for name in (*outcomes.experiment.measures, "map_new") if name in known]
 
 
 def score_table(outcomes: Outcomes, measure: str) -> Table:
-    """Mean ± standard deviation of each method at each length."""
+    """Tabulate mean ± standard deviation of each method at each number of bits."""
     cells = {
         (method, n_bits): cell
         for method in outcomes.methods
@@ -97,7 +97,7 @@ def score_table(outcomes: Outcomes, measure: str) -> Table:
 
 
 def published_table(outcomes: Outcomes, measure: str) -> Table | None:
-    """Ours beside what was published; None if nothing was, or nothing of it was run."""
+    """Tabulate our scores beside published ones; None if there are none of the methods that were run."""
     published = {
         method: values
         for method in outcomes.methods
@@ -122,7 +122,7 @@ def published_table(outcomes: Outcomes, measure: str) -> Table | None:
 
 
 def difference_table(outcomes: Outcomes, measure: str) -> Table | None:
-    """Where a method is taken apart: how far each is from the whole, seed by seed. None elsewhere, or without it."""
+    """Tabulate the difference of each method from the subject of an ablation; None for other experiments."""
     subject = outcomes.experiment.subject
     if not ablates(outcomes.experiment) or outcomes.methods == [subject] or subject not in outcomes.methods:
         return None
@@ -140,14 +140,14 @@ def difference_table(outcomes: Outcomes, measure: str) -> Table | None:
 
 
 def code_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
-    """What the codes look like, mean over seeds; of all lengths, or of ``bits``."""
+    """Tabulate statistics of the codes, averaged over seeds, for all numbers of bits or for ``bits``."""
     columns = {
         "imbalance": ("imbalance", 1, ".3f"),
         "most_imbalance": ("largest", 1, ".3f"),
         "correlation": ("correlation", 1, ".3f"),
         "most_correlation": ("largest", 1, ".3f"),
         "n_codes": ("distinct codes", 1, ",.0f"),
-        "utilisation": ("utilisation, %", 100, ".1f"),
+        "utilisation": ("utilization, %", 100, ".1f"),
         "entropy": ("entropy, bits", 1, ".2f"),
     }
     empty = sorted({name for record in outcomes.records for name in record["scores"] if name.startswith("empty@")})
@@ -163,15 +163,15 @@ def code_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
             row.append(Td(_NOTHING if cell is None else f"{cell.mean:.1f}"))
         rows.append(tuple(row))
     caption = (
-        "The codes of the database, mean over runs. Imbalance: mean |mean of a bit|, bits as ±1, and the largest. "
-        "Correlation: mean |correlation of two bits|, and the largest. Utilisation: distinct codes of the most there "
-        "could be. Empty: queries without any item within the radius"
+        "Statistics of the database codes, mean over runs. Imbalance: mean and largest |mean of a bit|, bits as ±1. "
+        "Correlation: mean and largest |correlation of two bits|. Utilization: distinct codes, as a share of the "
+        "largest possible number. Empty: queries without any item within the radius"
     )
     return Table(caption, (*head, *(f"empty at {name.removeprefix('empty@')}, %" for name in empty)), tuple(rows))
 
 
 def cost_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
-    """What the runs took; of all lengths, or of ``bits``."""
+    """Tabulate time and memory, for all numbers of bits or for ``bits``."""
     rows = []
     for method, n_bits in _pairs(outcomes, bits):
         seconds, cpu, peak = (
@@ -192,60 +192,59 @@ def cost_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
         "method",
         "bits",
         "cores",
-        "training, s (least)",
+        "training, s (min)",
         "mean",
         "CPU, s (mean)",
         "peak memory, MB",
-        "encoding, µs a vector",
+        "encoding, µs per vector",
     )
-    caption = (
-        "Time and memory. Cores: how many a run had, where runs differ all of them. "
-        "Peak: of the whole process, the data with it. Encoding: a vector"
-    )
+    caption = "Time and memory. Cores: available to a run. Peak memory: of the whole process, including the data"
     return Table(caption, head, tuple(rows))
 
 
 def warning_words(outcomes: Outcomes) -> list[str]:
-    """Each warning of a method, such as that it did not converge, and in how many of its runs at each length.
+    """Describe each warning of a method, and in how many of its runs it occurred.
 
-    Warnings that differ in their numbers alone are one, with the least and the largest of each.
+    Warnings that differ only in their numbers are merged, and the range of each number is shown.
     """
-    found: dict[tuple[str, int, tuple[str, ...]], list[list[str]]] = {}
+    warnings: dict[tuple[str, int, tuple[str, ...]], list[list[str]]] = {}
     for record in outcomes.records:
         for warning in record["training"].get("warnings", ()):
             words = tuple(_NUMBER.split(warning))
-            found.setdefault((record["method"], record["n_bits"], words), []).append(_NUMBER.findall(warning))
+            warnings.setdefault((record["method"], record["n_bits"], words), []).append(_NUMBER.findall(warning))
     return [
         f"{outcomes.label(method)}, {n_bits} bits, {len(numbers)} of {len(outcomes.of(method, n_bits))} runs: "
         + "".join(word + _span(column) for word, column in zip(words, [*zip(*numbers, strict=True), ()], strict=True))
         for (method, n_bits, words), numbers in sorted(
-            found.items(), key=lambda item: (outcomes.methods.index(item[0][0]), item[0][1:])
+            warnings.items(), key=lambda item: (outcomes.methods.index(item[0][0]), item[0][1:])
         )
     ]
 
 
 def _span(numbers: Sequence[str]) -> str:
-    """``6.8 to 9.0``, or one number if all are the same, or nothing."""
+    """Format a range: ``6.8 to 9.0``, one number if all are equal, or nothing."""
     least, most = (pick(numbers, key=lambda n: float(n.replace(",", "")), default="") for pick in (min, max))
     return least if least == most else f"{least} to {most}"
 
 
 def protocol_words(outcomes: Outcomes) -> list[str]:
-    """The data, the truth, how a ranking is judged, and how often: a sentence each."""
+    """Describe the data, the truth, the protocol and the number of runs in a sentence each."""
     record = outcomes.records[0]
     data = record["data"]
     (n_train, n_features), (n_database, _), (n_queries, _) = data["train"], data["database"], data["queries"]
     chosen = outcomes.plan
     sentences = [
         f"Data: {outcomes.data} ({DATASETS[outcomes.data].description}); "
-        f"{n_train:,} vectors of {n_features} dimensions to learn from, {n_database:,} to search in, "
+        f"{n_train:,} vectors of {n_features} dimensions to train on, {n_database:,} to search, "
         f"{n_queries:,} queries.",
         f"Truth: {record['truth']}.",
     ]
+    if chosen.held_out:
+        sentences.append("The queries were held out from the training data; no test query was used.")
     if "published_neighbours" in record:
         share = 100 * record["published_neighbours"]
         sentences.append(
-            f"Of the nearest neighbours published with the data {share:.2f} % are among as many found here."
+            f"Of the nearest neighbours published with the data, {share:.2f} % are among as many computed here."
         )
     rules = {r["method"]: Protocol(**r["setting"]["protocol"]) for r in outcomes.records}
     sentences.append(f"{replace(rules[record['method']], distance='hamming')}.")
@@ -256,21 +255,21 @@ def protocol_words(outcomes: Outcomes) -> list[str]:
     fewer = [outcomes.label(name) for name in chosen.fewer if name in outcomes.methods]
     sentences.append(
         f"Runs: {times}"
-        + ("" if splits or chosen.seeds == 1 else "; a method that draws nothing runs once")
-        + (f"; fewer, for their time: {', '.join(fewer)}" if fewer else "")
+        + ("" if splits or chosen.seeds == 1 else "; one for a method that draws nothing")
+        + (f"; fewer of slow methods: {', '.join(fewer)}" if fewer else "")
         + "."
     )
     versions = _each(record["machine"]["hashlearn"] for record in outcomes.records)
     if len(versions) > 1:
-        sentences.append(f"These are runs of several versions of hashlearn: {', '.join(versions)}.")
+        sentences.append(f"The runs were made with several versions of hashlearn: {', '.join(versions)}.")
     undrawn = [outcomes.label(name) for name in outcomes.experiment.undrawn if name in outcomes.methods]
     if undrawn:
-        sentences.append(f"In the tables alone, not in the charts: {'; '.join(undrawn)}.")
+        sentences.append(f"Shown in the tables only: {'; '.join(undrawn)}.")
     return sentences
 
 
 def parameter_words(outcomes: Outcomes) -> list[str]:
-    """The parameters of each method that are not its defaults."""
+    """Describe the parameters of each method that are not defaults."""
     return [
         f"{entry.label}: {entry.method}, " + ", ".join(f"{name} = {value}" for name, value in entry.parameters.items())
         for entry in outcomes.plan.entries
@@ -279,7 +278,7 @@ def parameter_words(outcomes: Outcomes) -> list[str]:
 
 
 def missing_words(outcomes: Outcomes) -> str:
-    """Which of the grid's runs have no result; nothing if all have."""
+    """Describe the runs that have no result; empty if there are none."""
     missing = outcomes.missing()
     if not missing:
         return ""
@@ -291,30 +290,34 @@ def missing_words(outcomes: Outcomes) -> str:
         which = f"seed{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
         lengths.setdefault((label, which), []).append(str(n_bits))
     named = "; ".join(f"{label} at {', '.join(bits)} bits ({which})" for (label, which), bits in lengths.items())
-    return f"{len(missing)} of {len(outcomes.planned())} runs are not there yet. {named}."
+    return f"{len(missing)} of {len(outcomes.planned())} runs are missing. {named}."
 
 
 def overview(outcomes: Sequence[Outcomes]) -> list[tuple[str, str]]:
-    """What was run, where, and how long it took, as names and values."""
+    """Return pairs of names and values that summarize what was run, where, and how long it took."""
     records = [record for one in outcomes for record in one.records]
-    # The same run may serve two experiments: its time counts once.
-    own: list[Record] = list({record["key"]: record for record in records}.values())
-    machines = [record["machine"] for record in own]
+    # Two experiments may share a run: its time counts once.
+    distinct: list[Record] = list({record["key"]: record for record in records}.values())
+    machines = [record["machine"] for record in distinct]
     planned, missing = sum(len(one.planned()) for one in outcomes), sum(len(one.missing()) for one in outcomes)
     absent = [name for name in names() if name not in {one.experiment.name for one in outcomes}]
-    shared = f", of which {len(records) - len(own)} serve a second experiment" if len(own) < len(records) else ""
-    training = sum(record["training"]["seconds"] for record in own)
-    total = sum(map(seconds_of, own))
+    if all(one.experiment.held_out for one in outcomes):
+        absent = []  # a report of studies
+    shared = (
+        f", of which {len(records) - len(distinct)} serve a second experiment" if len(distinct) < len(records) else ""
+    )
+    training = sum(record["training"]["seconds"] for record in distinct)
+    total = sum(map(run_seconds, distinct))
     return [
         ("Runs", f"{len(records):,} of {count(len({one.experiment.name for one in outcomes}), 'experiment')}{shared}"),
-        ("Not there yet", f"{missing:,} of these experiments' {planned:,} runs" if missing else "none"),
+        ("Missing", f"{missing:,} of these experiments' {planned:,} runs" if missing else "none"),
         *([("Experiments without any result", ", ".join(absent))] if absent else []),
-        ("Training", f"{duration(training)} in all"),
-        ("With data, encoding and judging", f"{duration(total)} in all, run after run"),
-        ("Made", " to ".join(dict.fromkeys(pick(r["finished"] for r in own)[:10] for pick in (min, max)))),
-        ("Machine", "; ".join(_each(f"{m['processor']}, {count(m['cores'], 'core')} a run" for m in machines))),
+        ("Training time", f"{duration(training)} in total"),
+        ("With loading, encoding and scoring", f"{duration(total)} in total, one run after another"),
+        ("Date", " to ".join(dict.fromkeys(pick(r["finished"] for r in distinct)[:10] for pick in (min, max)))),
+        ("Machine", "; ".join(_each(f"{m['processor']}, {count(m['cores'], 'core')} per run" for m in machines))),
         ("Version", ", ".join(_each(f"hashlearn {m['hashlearn']}" for m in machines))),
-        ("With", "; ".join(_each(_libraries(m) for m in machines))),
+        ("Libraries", "; ".join(_each(_libraries(m) for m in machines))),
     ]
 
 
@@ -327,7 +330,7 @@ def _each(words: Iterable[str]) -> list[str]:
 
 
 def _amount(value: float) -> str:
-    """Three digits or more."""
+    """Format a number with three digits or more."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
@@ -337,7 +340,7 @@ def _pairs(outcomes: Outcomes, bits: Sequence[int] | None) -> list[tuple[str, in
 
 
 def _runs(outcomes: Outcomes, method: str) -> str:
-    """How many, and at each length if they differ."""
+    """Format the number of runs, for each number of bits if they differ."""
     counts = [len(outcomes.of(method, n_bits)) for n_bits in outcomes.bits]
     return str(counts[0]) if len(set(counts)) == 1 else " / ".join(map(str, counts))
 

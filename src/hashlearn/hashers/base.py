@@ -42,6 +42,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     #: The method's name on the command line and in model files; its key in ``METHODS``.
     name: ClassVar[str]
+    #: Bumped when a change of the method changes its numbers. Results of experiments are keyed by it.
+    revision: ClassVar[int] = 1
     #: Whether ``fit`` needs labels.
     supervised: ClassVar[bool] = False
     #: The distance that its codes are ranked by unless another is asked for (``Protocol.distance``).

@@ -1,0 +1,429 @@
+"""Write the tables of the documentation from the results in docs/results.
+
+    python docs/tables.py [--check]
+
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``. With ``--check`` nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from hashlearn.experiments.claims import GAINS
+from hashlearn.experiments.grid import experiment
+from hashlearn.experiments.results import Results
+from hashlearn.experiments.summary import Cell, Outcomes, group_outcomes, signed_points
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
+# The methods whose pages show all that was measured of them: without labels, and with.
+MEASURED = {False: ("lsh", "itq", "sh", "sph", "kmh", "ba", "dh"), True: ("sdh", "itq-cca", "ksh", "bre")}
+PAGES = (
+    "README.md",
+    "docs/unsupervised.md",
+    "docs/supervised.md",
+    "docs/search.md",
+    *(
+        f"docs/methods/{name}.md"
+        for name in ("udh-dnn", "sdh-dnn", *(name for names in MEASURED.values() for name in names))
+    ),
+)
+LENGTHS = (8, 16, 32, 64)
+# What a table is made of: files, and what the methods or variants in each are called. Lines are in the order of LINES,
+# or of LINES_BY_LABELS. What an earlier file has is not taken from a later one: the grid's results come first.
+Sources = dict[str, dict[str, str]]
+# What the grid calls the methods that learn without labels.
+GRID_LABELS = {
+    entry.name: entry.label
+    for name in ("fig-cifar10", "fig-mnist", "fig-sift", "table-dh")
+    for entry in experiment(name).entries
+}
+OTHER_RANKING = GRID_LABELS["sph-own"]
+BY_NEIGHBOURS: Sources = {
+    "reproduce": {name: label for name, label in GRID_LABELS.items() if name.startswith(("lsh", "itq", "udh-dnn"))},
+    "udh-dnn": {"unscaled, first": "UDH-DNN, unscaled, first choice"},
+}
+UNSUPERVISED: Sources = {"reproduce": GRID_LABELS, "udh-dnn": BY_NEIGHBOURS["udh-dnn"]}
+LINES = (
+    *("LSH", "SH", "ITQ", "SPH", OTHER_RANKING, "KMH", "KMH, 8 bits a subspace", "BA", "BA, from ITQ", "DH"),
+    *(f"UDH-DNN{more}" for more in ("", ", early stop", ", from ITQ", ", unscaled", ", unscaled, first choice")),
+)
+BY_LABELS: Sources = {
+    "reproduce": {"itq": "ITQ", "sdh-dnn": "SDH-DNN, 2,000 a class", "sdh-dnn-all": "SDH-DNN, all data"},
+    "sdh-dnn": {
+        "itq": "ITQ",
+        "default": "SDH-DNN, 2,000 a class",
+        "400": "SDH-DNN, 2,000 a class, 400 iterations a step",
+        "all data": "SDH-DNN, all data",
+        "all data, 400": "SDH-DNN, all data, 400 iterations a step",
+    },
+}
+SUPERVISED: Sources = {
+    "reproduce": {
+        "itq-cca": "ITQ-CCA",
+        "ksh": "KSH, 2,000 a class",
+        "bre": "BRE, 2,000 a class",
+        "sdh": "SDH, all data",
+        "sdh-restart": "SDH, each B step from zeros",
+    },
+    "supervised": {
+        "itq-cca": "ITQ-CCA",
+        "ksh": "KSH, 2,000 a class",
+        "ksh, all data": "KSH, all data",
+        "bre": "BRE, 2,000 a class",
+        "bre, rbf": "BRE, RBF kernel, 2,000 a class",
+        "sdh": "SDH, all data",
+        "sdh, restart": "SDH, each B step from zeros",
+    },
+}
+ALL_BY_LABELS: Sources = {
+    **BY_LABELS,
+    **SUPERVISED,
+    "reproduce": {**BY_LABELS["reproduce"], **SUPERVISED["reproduce"]},
+}
+LINES_BY_LABELS = (*BY_LABELS["sdh-dnn"].values(), *SUPERVISED["supervised"].values())
+TITLES = {"map": "mAP", "map_seen": "mAP", "map_new": "mAP"}
+Row = dict[str, Any]
+
+
+def read_rows(name: str) -> list[Row]:
+    rows: list[Row] = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
+    return rows
+
+
+@cache
+def reproduced() -> dict[tuple[str, str], Outcomes]:
+    """What `hashlearn reproduce` found, by experiment and data set."""
+    found = group_outcomes(Results(RESULTS / "reproduce").all())
+    return {(one.experiment.name, one.data): one for one in found if not one.small}
+
+
+def is_shown(name: str, *, by_labels: bool) -> bool:
+    """Whether an experiment is one of the paper's figures and tables, with or without labels to learn from."""
+    return name.startswith(("fig-", "table-")) and name.endswith("-sup") == by_labels
+
+
+def grid_rows(*, by_labels: bool) -> list[Row]:
+    """What `hashlearn reproduce` found, in the form of the other files' rows."""
+    rows = []
+    for (name, data), outcomes in reproduced().items():
+        if not is_shown(name, by_labels=by_labels):
+            continue
+        for method, n_bits in product(outcomes.methods, outcomes.bits):
+            records = outcomes.of(method, n_bits)
+            if not records:
+                continue
+            row: Row = {"dataset": data, "variant": method, "n_bits": n_bits, "repetitions": len(records)}
+            row["method"] = records[0]["library_method"]
+            for measure in records[0]["scores"]:
+                found = outcomes.cell(method, n_bits, measure)
+                assert found is not None
+                row |= {measure: found.mean, f"{measure}_std": found.std}
+            row["seconds"] = min(record["training"]["seconds"] for record in records)
+            rows.append(row)
+    return rows
+
+
+def labelled_rows(sources: Sources, *, by_labels: bool) -> list[Row]:
+    """The rows of all files, each with what it is called, the grid's first."""
+    found = []
+    for file, labels in sources.items():
+        for row in grid_rows(by_labels=by_labels) if file == "reproduce" else read_rows(file):
+            variant = row["variant"]
+            if variant in labels:
+                found.append({"method": variant.split(",")[0], **row, "label": labels[variant]})
+    return found
+
+
+def table(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:
+    lines = [list(head), *map(list, body)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def cell(row: Row | None, key: str, *, spread: bool) -> str:
+    if row is None or row.get(key) is None:
+        return ""
+    std = row.get(f"{key}_std")
+    return f"{row[key]:.2f} ± {std:.2f}" if spread and std is not None else f"{row[key]:.2f}"
+
+
+def quality(
+    sources: Sources,
+    datasets: Iterable[str],
+    keys: Sequence[tuple[str, int]],
+    *,
+    by_labels: bool = False,
+    spread: bool,
+) -> str:
+    """A line for each data set and method or variant; a column for each (measure, length)."""
+    # Codes that are ranked by another distance have the same balls.
+    left_out = OTHER_RANKING if all(key.startswith("p@") for key, _ in keys) else ""
+    rows = labelled_rows(sources, by_labels=by_labels)
+    lines = []
+    for dataset, label in product(datasets, LINES_BY_LABELS if by_labels else LINES):
+        own = [row for row in rows if row["dataset"] == dataset and row["label"] == label != left_out]
+        shown = [
+            next((row for row in own if row["n_bits"] == n_bits and row.get(key) is not None), None)
+            for key, n_bits in keys
+        ]
+        repetitions = sorted({row["repetitions"] for row in shown if row})
+        if repetitions:
+            least, most = repetitions[0], repetitions[-1]
+            cells = [cell(row, key, spread=spread) for row, (key, _) in zip(shown, keys, strict=True)]
+            lines.append([f"`{dataset}`", label, str(most) if least == most else f"{least}–{most}", *cells])
+    titles = [f"{TITLES.get(key, key.upper())} {n_bits}" for key, n_bits in keys]
+    return table(["data", "method", "runs", *titles], lines)
+
+
+def measured(method: str, *, by_labels: bool) -> str:
+    """All that was measured of a method: a line for each data set, variant and length."""
+    rows = labelled_rows(SUPERVISED if by_labels else UNSUPERVISED, by_labels=by_labels)
+    lines = []
+    for dataset, label, n_bits in product(_ALL, LINES_BY_LABELS if by_labels else LINES, LENGTHS):
+        wanted = (method, dataset, label, n_bits)
+        row = next((r for r in rows if (r["method"], r["dataset"], r["label"], r["n_bits"]) == wanted), None)
+        if row is None:
+            continue
+        within = ", ".join(f"P@{r} {row[f'p@{r}']:.2f}" for r in (2, 3, 4) if f"p@{r}" in row)
+        lines.append(
+            [
+                f"`{dataset}`",
+                label,
+                str(n_bits),
+                str(row["repetitions"]),
+                f"{cell(row, 'map', spread=True)} ({row['map_expected_ties']:.2f})",
+                within,
+                f"{row['seconds']:.1f}",
+            ]
+        )
+    return table(["data", "method", "bits", "runs", "mAP", "precision within the radius", "seconds"], lines)
+
+
+def costs(*, supervised: bool) -> str:
+    """Time and memory of each method that needs labels, or that needs none."""
+    head = ["method", "bits", "fit, seconds", "iterations", "peak memory, GB", "encode, µs a vector"]
+    lines = [
+        [
+            ", ".join([row["method"].upper(), *(f"`{key}={value}`" for key, value in row["options"].items())]),
+            str(row["n_bits"]),
+            f"{row['fit_seconds']:.1f}",
+            str(row["iterations"] or ""),
+            f"{row['peak_gigabytes']:.2f}",
+            f"{row['encode_microseconds']:.1f}",
+        ]
+        for row in read_rows("methods")
+        if (row["method"] in MEASURED[True]) == supervised
+    ]
+    return table(head, lines)
+
+
+def claims() -> str:
+    """How far SDH-DNN is above its rivals: published, "similar" where no number is given, and measured here."""
+    labels = SUPERVISED["reproduce"]
+    lines = []
+    for (name, data), outcomes in reproduced().items():
+        for rival, published in GAINS.get(name, {}).items():
+            said = [f"{published[n]:+.1f}" if n in published else "similar" for n in LENGTHS]
+            lines.append([f"`{data}`", rival.upper(), "published", *said])
+            for variant, own in product((v for v in labels if v.split("-")[0] == rival), ("sdh-dnn", "sdh-dnn-all")):
+                found = [outcomes.difference(own, variant, n, "map") for n in LENGTHS]
+                cells = ["" if cell is None else signed_points(cell.mean, 1) for cell in found]
+                lines.append([f"`{data}`", labels[variant], outcomes.label(own), *cells])
+    return table(["data", "above", "", *(f"{n} bits" for n in LENGTHS)], lines)
+
+
+# The README's tables, of the results of `hashlearn reproduce`: columns by experiment and measure, and the methods.
+KEY_BITS = 32
+KEY_COLUMNS = {
+    ("fig-mnist", "mnist", "map"): "MNIST, neighbours",
+    ("fig-cifar10", "cifar10", "map"): "CIFAR-10, neighbours",
+    ("fig-sift", "sift-photos", "map"): "`sift-photos`, neighbours",
+    ("table-dh", "cifar10-dh", "map"): "CIFAR-10, labels",
+}
+KEY_METHODS = ("lsh", "sh", "sph", "kmh", "ba", "dh", "itq", "udh-dnn", "udh-dnn-from-itq", "udh-dnn-unscaled")
+KEY_COLUMNS_BY_LABELS = {
+    ("fig-mnist-sup", "mnist", "map"): "MNIST",
+    ("fig-mnist-sup", "mnist", "map_new"): "MNIST, new images",
+    ("fig-cifar10-sup", "cifar10", "map"): "CIFAR-10",
+    ("fig-cifar10-sup", "cifar10", "map_new"): "CIFAR-10, new images",
+}
+KEY_METHODS_BY_LABELS = ("itq", "itq-cca", "bre", "ksh", "sdh", "sdh-dnn", "sdh-dnn-all")
+
+
+def key_table(columns: dict[tuple[str, str, str], str], methods: Iterable[str]) -> str:
+    """A line for each method, a column for each experiment and measure; the best of a column is bold."""
+    outcomes = reproduced()
+    cells: dict[str, list[Cell | None]] = {
+        method: [outcomes[name, data].cell(method, KEY_BITS, measure) for name, data, measure in columns]
+        for method in methods
+    }
+    best = [
+        max((f"{cell.mean:.2f}" for cell in column if cell), key=float, default="")
+        for column in zip(*cells.values(), strict=True)
+    ]
+    labels = {entry.name: entry.label for one in outcomes.values() for entry in one.experiment.entries}
+
+    def field(found: Cell | None, most: str) -> str:
+        if found is None:
+            return ""
+        return f"**{found.words()}**" if f"{found.mean:.2f}" == most else found.words()
+
+    lines = [[labels[method], *map(field, row, best)] for method, row in cells.items()]
+    return table([f"mAP, {KEY_BITS} bits", *columns.values()], lines)
+
+
+def search_nearest() -> str:
+    """HammingIndex beside other exact searches of the same codes."""
+    rows = json.loads((RESULTS / "search.json").read_text())["nearest"]
+    ways = list(dict.fromkeys(way for row in rows for way in row["milliseconds_a_query"]))
+    head = ["bits", "queries", "k", *("HammingIndex" if way == "ours" else way for way in ways), "to the fastest FAISS"]
+    lines = [
+        [
+            str(row["n_bits"]),
+            str(row["n_queries"]),
+            f"{row['k']:,}",
+            *(f"{row['milliseconds_a_query'][way]:.2f}" if way in row["milliseconds_a_query"] else "" for way in ways),
+            f"{row['ours_to_fastest_faiss']:.2f}",
+        ]
+        for row in rows
+    ]
+    return table(head, lines)
+
+
+def search_within() -> str:
+    """All within a radius: by a scan and by tables, each beside FAISS's fastest call of the kind."""
+    lines = []
+    for row in json.loads((RESULTS / "search.json").read_text())["within"]:
+        times = row["milliseconds_a_query"]
+        cells = [row["codes"], str(row["n_bits"]), f"{row['found_a_query']:.1f}"]
+        for own in ("scan", "tables"):
+            best = min(time for name, time in times.items() if name != own and own.removesuffix("s") in name)
+            cells += [f"{1e3 * times[own]:,.1f}", f"{1e3 * best:,.1f}", f"{times[own] / best:.2f}"]
+        lines.append([*cells, *(f"{1e3 * row['milliseconds_of_one'][name]:,.0f}" for name in ("tables", "FAISS"))])
+    ways = [f"{way}{more}" for way in ("scan", "tables") for more in (", µs", ", FAISS's", ", ratio")]
+    return table(["codes", "bits", "found", *ways, "one query by tables, µs", "FAISS's"], lines)
+
+
+def search_crossover() -> str:
+    """Up to which radius tables are faster than a scan: as measured, and by the plan."""
+    cases: dict[tuple[str, int, int], list[Row]] = {}
+    for case in json.loads((RESULTS / "search.json").read_text())["tables"]["cases"]:
+        cases.setdefault((case["codes"], case["n_bits"], case["n"]), []).append(case)
+
+    def last(rows: list[Row], prefix: str) -> str:
+        return str(
+            max((row["radius"] for row in rows if row[f"{prefix}tables"] < row[f"{prefix}scan"]), default="none")
+        )
+
+    def gain(rows: list[Row], radius: int) -> str:
+        found = [row["scan"] / row["tables"] for row in rows if row["radius"] == radius]
+        return f"{found[0]:.1f}" if found else ""
+
+    lines = [
+        [codes, str(n_bits), f"{n:,}", last(rows, ""), last(rows, "planned_"), *(gain(rows, r) for r in (1, 3, 5))]
+        for (codes, n_bits, n), rows in cases.items()
+    ]
+    head = ["codes", "bits", "how many", "up to radius", "by the plan"]
+    return table([*head, *(f"scan / tables, radius {r}" for r in (1, 3, 5))], lines)
+
+
+def collections() -> str:
+    """A collection of a million items: its size, making, opening and changing."""
+    rows = json.loads((RESULTS / "search.json").read_text())["collection"]
+    lines = [
+        [
+            "codes, sources and payloads" if row["texts"] else "codes alone",
+            str(row["bytes_an_item"]),
+            f"{row['seconds_to_make']:.1f}",
+            f"{row['seconds_to_open']:.1f}",
+            *(f"{row[f'milliseconds_to_{change}_one']:.1f}" for change in ("add", "update", "remove")),
+            f"{row['seconds_to_remove_a_hundredth']:.1f}",
+        ]
+        for row in rows
+    ]
+    head = ["a million items of", "bytes an item", "made, s", "opened, s"]
+    return table([*head, "add one, ms", "update one, ms", "remove one, ms", "remove 10,000 scattered, s"], lines)
+
+
+def _keys(*names: str, lengths: Iterable[int] = LENGTHS) -> list[tuple[str, int]]:
+    return [(name, n_bits) for name in names for n_bits in lengths]
+
+
+_ALL = ("mnist", "cifar10", "cifar10-dh", "sift-photos")
+_IMAGES = ("mnist", "cifar10")
+_NEAR = ("p@3", "p@4")
+TABLES: dict[str, Callable[[], str]] = {
+    "results": lambda: key_table(KEY_COLUMNS, KEY_METHODS),
+    "results-by-labels": lambda: key_table(KEY_COLUMNS_BY_LABELS, KEY_METHODS_BY_LABELS),
+    "unsupervised-map": lambda: quality(UNSUPERVISED, _ALL, _keys("map"), spread=True),
+    "unsupervised-precision": lambda: quality(
+        UNSUPERVISED, ("mnist", "cifar10", "sift-photos"), _keys(*_NEAR, lengths=(16, 32, 64)), spread=False
+    ),
+    "unsupervised-precision-dh": lambda: quality(
+        UNSUPERVISED, ("cifar10-dh",), _keys("p@2", lengths=(16, 32, 64)), spread=True
+    ),
+    "methods": partial(costs, supervised=False),
+    "methods-supervised": partial(costs, supervised=True),
+    **{
+        f"{name}-measured": partial(measured, name, by_labels=by_labels)
+        for by_labels, names in MEASURED.items()
+        for name in names
+    },
+    "supervised-map": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map"), by_labels=True, spread=True),
+    "supervised-claims": claims,
+    "supervised-precision": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys(*_NEAR), by_labels=True, spread=False),
+    "supervised-seen": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_seen"), by_labels=True, spread=True),
+    "supervised-new": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_new"), by_labels=True, spread=True),
+    "search-nearest": search_nearest,
+    "search-within": search_within,
+    "search-crossover": search_crossover,
+    "collections": collections,
+    "udh-dnn-map": lambda: quality(BY_NEIGHBOURS, _ALL, _keys("map"), spread=True),
+    "udh-dnn-precision": lambda: quality(BY_NEIGHBOURS, _IMAGES, _keys(*_NEAR, lengths=(16, 32, 64)), spread=False),
+    "udh-dnn-precision-dh": lambda: quality(
+        BY_NEIGHBOURS, ("cifar10-dh",), _keys("p@2", lengths=(16, 32, 64)), spread=True
+    ),
+    "sdh-dnn-map": lambda: quality(BY_LABELS, _IMAGES, _keys("map"), by_labels=True, spread=True),
+    "sdh-dnn-seen": lambda: quality(BY_LABELS, _IMAGES, _keys("map_seen"), by_labels=True, spread=True),
+    "sdh-dnn-new": lambda: quality(BY_LABELS, _IMAGES, _keys("map_new"), by_labels=True, spread=True),
+    "sdh-dnn-precision": lambda: quality(BY_LABELS, _IMAGES, _keys(*_NEAR), by_labels=True, spread=False),
+}
+
+
+def written(text: str) -> str:
+    """The page with its tables as they must be."""
+
+    def replace(found: re.Match[str]) -> str:
+        return f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}"
+
+    text, n = re.subn(r"(<!-- table: ([\w-]+) -->)\n.*?(<!-- end of table -->)", replace, text, flags=re.DOTALL)
+    if not n == text.count("<!-- table:") == text.count("<!-- end of table -->"):
+        raise SystemExit("a table's begin or end is misspelt")
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="only say whether the pages are as they must be")
+    options = parser.parse_args()
+    for name in PAGES:
+        path = ROOT / name
+        before = path.read_text(encoding="utf-8")
+        after = written(before)
+        if before == after:
+            continue
+        if options.check:
+            raise SystemExit(f"{name} does not show the results: run python docs/tables.py")
+        path.write_text(after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
