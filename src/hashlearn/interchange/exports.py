@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.codes import n_bytes, unpack
-from hashlearn.errors import shown
+from hashlearn.errors import import_extra, shown
 from hashlearn.search import Collection, Item
 from hashlearn.storage import atomic_path, atomic_paths
 
@@ -62,9 +62,7 @@ def export_parquet(collection: Collection, path: str | os.PathLike[str]) -> list
 
     The file's metadata say how many bits a code has (``n_bits``).
     """
-    from hashlearn.vectors._rules import extra
-
-    pa, parquet = extra("pyarrow"), extra("pyarrow.parquet")
+    pa, parquet = import_extra("pyarrow", "formats"), import_extra("pyarrow.parquet", "formats")
     fields = [
         pa.field("id", pa.int64(), nullable=False),
         pa.field("code", pa.binary(n_bytes(collection.n_bits)), nullable=False),

@@ -22,10 +22,10 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from hashlearn.codes import n_bytes, pack
+from hashlearn.errors import import_extra
 from hashlearn.hashers import METHODS, Hasher
 from hashlearn.hashers._steps import Activation, Affine, Center, Gaussian, Margins, Scale, Spheres, Step, UnitLength
 from hashlearn.storage import atomic_path
-from hashlearn.vectors._rules import extra
 
 FORMAT = "hashlearn encoder"
 VERSION = 1
@@ -40,7 +40,7 @@ def export_onnx(hasher: Hasher, path: str | os.PathLike[str]) -> None:
     The file's ``metadata_props`` say the format and its version, the method, n_bits, n_features, the distance that the
     codes are meant to be ranked by and the version of hashlearn.
     """
-    onnx = extra("onnx", "onnx", "ONNX files")
+    onnx = import_extra("onnx", "onnx")
     check_is_fitted(hasher)
     graph = _Graph(onnx)
     values = "vectors"

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from hashlearn.errors import import_extra
 from hashlearn.vectors._rules import (
     Array,
     DType,
@@ -23,7 +24,6 @@ from hashlearn.vectors._rules import (
     blocks,
     check_dtype,
     check_shape,
-    extra,
     pick,
     refusing,
 )
@@ -36,7 +36,7 @@ _CRC = "hashlearn_crc32"
 
 
 def read_hdf5(path: Path, key: str | None) -> Array:
-    h5py = extra("h5py")
+    h5py = import_extra("h5py", "formats")
     with refusing(path, "is not a whole HDF5 file"), h5py.File(path, "r") as file:
         name, data = _choose(path, file, key and key.strip("/"), h5py)
         where = f"{path}: data set {name!r}"
@@ -144,7 +144,7 @@ def _crc32(block: Array, dtype: DType, crc: int) -> int:
 
 
 def write_hdf5(path: Path, vectors: Array, key: str) -> None:
-    h5py = extra("h5py")
+    h5py = import_extra("h5py", "formats")
     chunk, dtype = next(blocks(vectors, _CHUNK_BYTES))[1].shape, vectors.dtype.newbyteorder("=")
     with open(path, "w+b", buffering=0) as raw:
         target = _DeferredErrorFile(raw)

@@ -11,6 +11,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from hashlearn.errors import import_extra
 from hashlearn.vectors._rules import (
     BLOCK_BYTES,
     NUMBER_RULE,
@@ -21,7 +22,6 @@ from hashlearn.vectors._rules import (
     blocks,
     check_memory,
     check_shape,
-    extra,
     pick,
     refusing,
 )
@@ -33,7 +33,7 @@ _INT32, _STRUCT = 5, 12  # kinds of fields in Thrift
 
 
 def read_parquet(path: Path, key: str | None) -> Array:
-    pa, pq = extra("pyarrow"), extra("pyarrow.parquet")
+    pa, pq = import_extra("pyarrow", "formats"), import_extra("pyarrow.parquet", "formats")
     is_list = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     with (
         refusing(path, "is not a whole Parquet file"),
@@ -233,7 +233,7 @@ def _first_null(array: Any) -> int:
 
 
 def write_parquet(path: Path, vectors: Array, key: str) -> None:
-    pa, pq = extra("pyarrow"), extra("pyarrow.parquet")
+    pa, pq = import_extra("pyarrow", "formats"), import_extra("pyarrow.parquet", "formats")
     dtype, d = vectors.dtype.newbyteorder("="), vectors.shape[1]
     schema = pa.schema([pa.field(key, pa.list_(pa.from_numpy_dtype(dtype), d))])
     # Real vectors seldom repeat a value: a dictionary only costs time. Checksums make damage visible.

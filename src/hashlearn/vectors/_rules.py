@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
 import stat
@@ -13,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hashlearn.errors import MissingExtraError, VectorFileError
+from hashlearn.errors import VectorFileError
 from hashlearn.memory import free_memory
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -52,15 +51,6 @@ def check_regular(path: Path) -> None:
         raise bad(path, "the file is empty (0 bytes)")
     with open(path, "rb"):
         pass
-
-
-def extra(module: str, group: str = "formats", use: str = "this file format") -> Any:
-    """An optional package, or the error that names the extra (``group``) to install for its ``use``."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        need = f"{module.partition('.')[0]} is needed for {use}"
-        raise MissingExtraError(f'{need}; run: pip install "hashlearn[{group}]"') from error
 
 
 def pick(path: Path, key: str | None, names: Iterable[str], candidates: Iterable[str], what: str) -> str:
