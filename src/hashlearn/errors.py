@@ -6,8 +6,6 @@ A parameter that breaks its rule raises a plain ``ValueError``.
 from importlib import import_module
 from typing import Any
 
-_MAX_SHOWN = 300  # characters of a value in a message
-
 
 class VectorFileError(ValueError):
     """A file does not hold valid vectors: truncated, ragged, not finite, of the wrong type, or empty."""
@@ -69,4 +67,7 @@ def shown(value: object) -> str:
         text = " ".join(repr(value).split())
     except Exception:  # deeply nested lists; an integer with more digits than Python prints
         return f"a value of type {type(value).__name__} that can't be shown"
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
+
+
+_SHOWN_LENGTH = 300
