@@ -9,7 +9,7 @@ demo: .venv/demo
 
 # Before a commit, in under two minutes on two cores: the linters beside the tests that are fast and need no data.
 check: .venv/installed
-	$(MAKE) --jobs=2 --output-sync=target lint fast
+	$(MAKE) --jobs=2 lint fast
 
 fast: .venv/installed
 	$(BIN)/python -m pytest -q -m "not slow and not docs and not data"
