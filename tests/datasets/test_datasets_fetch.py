@@ -98,7 +98,7 @@ def test_a_source_that_is_asked_for_is_read_even_if_the_cache_is_full() -> None:
 
 
 def test_a_home_that_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="source names ~nobody-here/x, whose home folder is not known"):
+    with pytest.raises(ValueError, match="source names ~nobody-here/x, whose home folder is unknown"):
         _fetch.named_source("~nobody-here/x", "HASHLEARN_THING")
     monkeypatch.setenv("HASHLEARN_THING", "~nobody-here/x")
     with pytest.raises(ValueError, match="HASHLEARN_THING names ~nobody-here/x"):

@@ -159,7 +159,7 @@ def test_unpacking_happens_once_and_again_when_the_copy_is_damaged(
     copy.write_bytes(copy.read_bytes()[:-8] + bytes(8))
     assert same(datasets.load("siftsmall", source=folder), arrays)
     assert unpacked == ["siftsmall_base.fvecs.xz"]
-    assert "is damaged and is made anew" in caplog.text
+    assert "is damaged and will be recreated" in caplog.text
 
 
 def test_a_damaged_or_overlong_xz_file(cache, tmp_path, arrays, monkeypatch) -> None:

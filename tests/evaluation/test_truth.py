@@ -154,8 +154,8 @@ def test_truth_by_labels_of_any_hashable_kind():
         ([1, None], [1], "item 1 has none"),
         ([1], np.array([1.0, np.nan]), "database_labels must have a label for every item; item 1"),
         ([], [1], "query_labels must not be empty"),
-        (np.zeros((2, 3)), [1], "one label an item"),
-        ([[1, 2]], [1], r"one hashable label an item; item 0 is \[1, 2\]"),
+        (np.zeros((2, 3)), [1], "one label per item"),
+        ([[1, 2]], [1], r"one hashable label per item; item 0 is \[1, 2\]"),
     ],
 )
 def test_bad_labels_are_refused(query_labels, database_labels, words):

@@ -194,7 +194,9 @@ def test_a_file_with_something_else_in_a_field_is_no_result(run, tmp_path, caplo
         assert look() is None
         (line,) = caplog.records  # once
         why = (
-            "can't be read (NaN is no JSON number)" if "nan" in repr(value) else "is not a result file of this version"
+            "can't be read (NaN is not a JSON number)"
+            if "nan" in repr(value)
+            else "is not a result file of this version"
         )
         assert line.getMessage() == f"{kept.path(run, 'k')} {why}"
 

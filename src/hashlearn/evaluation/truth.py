@@ -162,9 +162,8 @@ def euclidean_neighbours(
         raise ValueError(f"k must be a whole number; got {k!r}.") from None
     queries, database = _vectors(queries, "queries"), _vectors(database, "database")
     if queries.shape[1] != database.shape[1]:
-        raise ValueError(
-            f"queries and database must have the same number of features; got {queries.shape[1]} and {database.shape[1]}."
-        )
+        got = f"{queries.shape[1]} and {database.shape[1]}"
+        raise ValueError(f"queries and database must have the same number of features; got {got}.")
     if not 1 <= k <= len(database):
         raise ValueError(f"k must be between 1 and {len(database)} (the size of the database); got {k}.")
 
@@ -183,7 +182,7 @@ def _vectors(values: ArrayLike, name: str) -> NDArray[Any]:
     if len(array) > np.iinfo(np.int32).max:
         raise ValueError(f"{name} may have at most 2^31 - 1 rows; got {len(array)}.")
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and max(abs(int(array.min())), int(array.max())) > 2**53:
-        raise ValueError(f"{name} may hold whole numbers up to 2^53, which float64 represents exactly; got larger ones.")
+        raise ValueError(f"{name} may hold whole numbers up to 2^53, the exact range of float64; got larger ones.")
     return array
 
 
