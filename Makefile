@@ -1,11 +1,18 @@
-# Two commands for a newcomer: `make demo` and `make test`. Each sets up its own environment in .venv.
+# For a newcomer: `make demo` and `make test`. Both set up their own environment in .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench fuzz torture clean
+.PHONY: demo check test fast lint bench fuzz torture clean
 
-demo: .venv/installed
+demo: .venv/demo
 	$(BIN)/python examples/demo.py
+
+# Before a commit, in under two minutes on two cores: the linters beside the tests that are fast and need no data.
+check: .venv/installed
+	$(MAKE) --jobs=2 lint fast
+
+fast: .venv/installed
+	$(BIN)/python -m pytest -q -m "not slow and not docs and not data"
 
 test: .venv/installed lint
 	$(BIN)/python -m pytest
@@ -18,7 +25,7 @@ lint: .venv/installed
 bench: .venv/installed
 	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
-# Damaged files for every reader, for so many minutes; what is found is kept in .fuzz.
+# Damaged files for every reader, for MINUTES minutes; files that are not handled well are kept in .fuzz.
 MINUTES ?= 10
 fuzz: .venv/installed
 	$(BIN)/python tests/hostile/mutations.py --minutes $(MINUTES) --keep .fuzz
@@ -33,11 +40,17 @@ torture: .venv/installed
 	$(BIN)/python tests/hostile/mutations.py --cases $(CASES) --keep .fuzz
 	HASHLEARN_HOSTILE=1 $(BIN)/python -m pytest tests/hostile/test_interrupts.py
 
-.venv/installed: pyproject.toml
-	$(PYTHON) -m venv --clear .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+# The demo needs only the package; all else needs the developers' tools too, which are added to the same environment.
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+.venv/demo: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
+
+.venv/installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch .venv/demo $@
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

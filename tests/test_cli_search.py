@@ -599,7 +599,7 @@ def test_the_help_of_data_images_has_an_example():
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b'{"a": NaN}', "NaN is no JSON number"),
+        (b'{"a": NaN}', "NaN is not a JSON number"),
         (b"\xff", "not UTF-8"),
         (b"[" * 100_000, "nested too deep"),
         (b"1" + b"0" * 400, "beyond the range"),

@@ -43,7 +43,7 @@ def test_the_limit_of_the_process_s_own_group_counts(tmp_path, monkeypatch):
     """Groups lie in one another, each with a limit; the least counts."""
     (tmp_path / "own").write_text("1:name=systemd:/other\n0::/a/b\n")
     monkeypatch.setattr(memory, "_CGROUP", tmp_path)
-    monkeypatch.setattr(memory, "_OWN_CGROUP", tmp_path / "own")
+    monkeypatch.setattr(memory, "_PROCESS_CGROUP", tmp_path / "own")
     for group, limit in ((tmp_path, 9000), (tmp_path / "a", 6000), (tmp_path / "a" / "b", 8000)):
         group.mkdir(exist_ok=True)
         (group / "memory.current").write_text("1000\n")
@@ -55,7 +55,7 @@ def test_the_limits_of_control_groups_version_1_count(tmp_path, monkeypatch):
     """Many hosts still have them: a folder for each controller, and other names for the same numbers."""
     (tmp_path / "own").write_text("5:cpu,cpuacct:/c\n4:hugetlb,memory:/a/b\n0::/\n")
     monkeypatch.setattr(memory, "_CGROUP", tmp_path)
-    monkeypatch.setattr(memory, "_OWN_CGROUP", tmp_path / "own")
+    monkeypatch.setattr(memory, "_PROCESS_CGROUP", tmp_path / "own")
     root = tmp_path / "memory"
     for group, limit in ((root, 2**63 - 4096), (root / "a", 6000), (root / "a" / "b", 8000)):
         group.mkdir()

@@ -119,19 +119,19 @@ def test_every_changed_byte_of_a_cached_array_is_noticed(tmp_path, monkeypatch, 
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found, expected)
     assert len(calls) == 1 + len(whole)
-    assert "is damaged and is made anew" in caplog.text
+    assert "is damaged and will be recreated" in caplog.text
 
 
 def test_a_cache_that_can_not_be_written_costs_a_warning_only(tmp_path, monkeypatch, caplog):
     (tmp_path / "file").touch()
     monkeypatch.setenv("HASHLEARN_CACHE", str(tmp_path / "file"))
     np.testing.assert_array_equal(cached_array("things", "key", lambda: np.arange(3)), [0, 1, 2])
-    assert "HASHLEARN_CACHE names another folder" in caplog.text
+    assert "set HASHLEARN_CACHE to another folder" in caplog.text
 
 
 def test_a_home_that_is_not_known_is_said(monkeypatch):
     monkeypatch.setenv("HASHLEARN_CACHE", "~nobody-here/cache")
-    with pytest.raises(ValueError, match="HASHLEARN_CACHE names ~nobody-here/cache, whose home folder is not known"):
+    with pytest.raises(ValueError, match="HASHLEARN_CACHE names ~nobody-here/cache, whose home folder is unknown"):
         cache_dir()
 
 
@@ -194,8 +194,8 @@ DEEP = "[" * 100_000
         (DEEP, "nested too deep"),
         ('{"a":' * 100_000, "nested too deep"),
         ("[" * 300 + "]" * 300, "nested too deep"),
-        ("[NaN]", "NaN is no JSON number"),
-        ("-Infinity", "no JSON number"),
+        ("[NaN]", "NaN is not a JSON number"),
+        ("-Infinity", "not a JSON number"),
         (f"[1{'0' * 400}]", "beyond the range of float64"),
         ("1e999", "beyond the range of float64"),
         ("-" + "1" * 5000, "beyond the range of float64"),

@@ -1,6 +1,6 @@
-"""The frame of the library's model and index files: arrays by name, and one text of ours, in a safetensors file.
+"""The container of model and index files: named arrays and one metadata text in a safetensors file.
 
-Written by the format's own library; read here, where nothing that a file says is believed before it is checked.
+Files are written by the safetensors package, and read here so that everything in a header is checked before it is used.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from hashlearn.storage import atomic_path, parse_json
 __all__ = ["Span", "read_array", "read_frame", "write_frame"]
 
 _KEY = "hashlearn"
-# The format's own library reads no larger header either.
+# The limit of the safetensors package.
 _MAX_HEADER_BYTES = 100_000_000
-# What Python may hold for a byte of JSON: "{}," is an object.
+# Bytes of memory per byte of parsed JSON: "{}," becomes a dict.
 _PARSED_BYTES = 30
-_SMALL_BYTES = 1 << 20  # of which there is always enough
+_SMALL_BYTES = 1 << 20  # not checked against the free memory
 _MAX_SIZE = 1 << 48
 _MAX_DIMENSIONS = 8
 _TYPES = {
@@ -36,7 +36,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Span:
-    """Where an array is in the file: the byte at which it begins and the one behind its end."""
+    """The position of an array in the file: bytes ``begin`` to ``end``, exclusive."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -45,14 +45,14 @@ class Span:
 
 
 def write_frame(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], text: str) -> None:
-    """Write the file, whole or not at all."""
+    """Write the file atomically."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     with atomic_path(path) as temporary:
         try:
             save_file(dict(arrays), temporary, metadata={_KEY: text})
-        except SafetensorError as error:  # a full disk, for one
+        except SafetensorError as error:  # such as a full disk
             words = " ".join(str(error).split())
             number = re.search(r"\(os error (\d+)\)", words)
             if number is not None:
@@ -61,14 +61,14 @@ def write_frame(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]
 
 
 def frame_bytes(arrays: Mapping[str, NDArray[Any]], text: str) -> bytes:
-    """What the file would hold."""
+    """The content of the file."""
     from safetensors.numpy import save
 
     return bytes(save(dict(arrays), metadata={_KEY: text}))
 
 
 def read_frame(file: IO[bytes], max_header_bytes: int = _MAX_HEADER_BYTES) -> tuple[str | None, dict[str, Span]]:
-    """Our text, if there is one, and where the arrays are; a ValueError of one line if the file is no whole one."""
+    """Read the metadata text, if any, and the positions of the arrays; ValueError if the file is invalid."""
     size = os.fstat(file.fileno()).st_size
     header_bytes = int.from_bytes(file.read(8), "little")
     if size < 8 or not 2 <= header_bytes <= min(max_header_bytes, size - 8):
@@ -77,10 +77,10 @@ def read_frame(file: IO[bytes], max_header_bytes: int = _MAX_HEADER_BYTES) -> tu
         raise ValueError(f"a header of {header_bytes:,} bytes, which is too much for {free:,} bytes of free memory")
     described = parse_json(file.read(header_bytes), unique_keys=True)
     if not isinstance(described, dict):
-        raise ValueError("the header is no object")
+        raise ValueError("the header is not an object")
     metadata = described.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise ValueError("the metadata are not texts")
+        raise ValueError("the metadata are not strings")
     spans = {name: _span(name, entry, 8 + header_bytes) for name, entry in described.items()}
     place = 8 + header_bytes
     for span in sorted(spans.values(), key=lambda span: (span.begin, span.end)):
@@ -98,7 +98,7 @@ def _span(name: str, entry: Any, start: int) -> Span:
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(code, str) or code not in _TYPES:
         raise ValueError(f"{name[:100]!r} is of a type that is not read")
-    # An array of no values may promise sizes that NumPy has no number for.
+    # The shape of an empty array may have sizes that NumPy can't represent.
     if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2 or prod(s or 1 for s in shape) > _MAX_SIZE:
         raise ValueError(f"{name[:100]!r} has no sizes that an array can have")
     dtype, (begin, end) = np.dtype(_TYPES[code]), offsets
@@ -116,7 +116,7 @@ def _are_sizes(numbers: Any) -> bool:
 
 
 def read_array(file: IO[bytes], span: Span) -> NDArray[Any]:
-    """An array of its own memory."""
+    """Read an array into memory."""
     array = np.empty(span.shape, span.dtype)
     file.seek(span.begin)
     if file.readinto(array.reshape(-1).view(np.uint8).data) != span.end - span.begin:  # type: ignore[attr-defined]

@@ -1,43 +1,46 @@
-"""The exceptions hashlearn raises beside the builtin ones; each is a builtin's subclass.
+"""Exceptions beside the builtin ones, each a subclass of a builtin, and helpers for their messages.
 
-A parameter that breaks its rule is a plain ``ValueError``.
+A parameter that breaks its rule raises a plain ``ValueError``.
 """
+
+from importlib import import_module
+from typing import Any
 
 
 class VectorFileError(ValueError):
-    """A file does not hold the vectors its name promises (torn, ragged, not finite, wrong type, empty)."""
+    """A file does not hold valid vectors: truncated, ragged, not finite, of the wrong type, or empty."""
 
 
 class ModelFileError(ValueError):
-    """A saved model is damaged, of another version, or does not fit the method it names."""
+    """A model file is damaged, of an unsupported version, or does not match the method that it names."""
 
 
 class IndexFileError(ValueError):
-    """A saved index is damaged, of another version, or something else."""
+    """A file is not an index, or it is damaged or of an unsupported version."""
 
 
 class CollectionError(ValueError):
-    """A file is no collection, or damaged, of another version, or its model does not fit."""
+    """A file is not a collection, is damaged or of an unsupported version, or its model does not match."""
 
 
 class CollectionBusyError(OSError):
-    """A collection can't be changed now: another process is writing."""
+    """A collection can't be changed now because another process is writing to it."""
 
 
 class DatasetError(OSError):
-    """A data set can't be had: none of its sources answered, or its folder was not named."""
+    """A data set is not available: every source failed, or its folder was not given."""
 
 
 class ChecksumError(DatasetError):
-    """Bytes were had, but they are not the data set's: says what was expected and what was got."""
+    """Data was received but has the wrong checksum. The message has the expected and the actual one."""
 
 
 class MissingExtraError(ImportError):
-    """An optional package is needed; the message names the exact ``pip install`` to run."""
+    """An optional package is not installed. The message has the ``pip install`` command to run."""
 
 
 class ImageError(ValueError):
-    """A picture can't be read: ``path`` says which, ``reason`` why, in one line."""
+    """An image can't be read. ``path`` names the file, ``reason`` is one line."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -47,12 +50,23 @@ class ImageError(ValueError):
         return " ".join(f"{self.path}: {self.reason}".splitlines())
 
 
+def import_extra(module: str, extra: str) -> Any:
+    """Import an optional module; if it is missing, the error names the extra of this package to install."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise MissingExtraError(
+            f"{package} is needed for this; run in the checkout of hashlearn: pip install '.[{extra}]'"
+        ) from error
+
+
 def shown(value: object) -> str:
-    """A value as an error says it: short and on one line, whatever it is."""
+    """A value for an error message: its repr, shortened and on one line."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # lists within lists within lists; a number of more digits than Python writes
-        return f"a value of the type {type(value).__name__} that can't be shown"
+    except Exception:  # deeply nested lists; an integer with more digits than Python prints
+        return f"a value of type {type(value).__name__} that can't be shown"
     return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
 
 

@@ -1,4 +1,4 @@
-"""Class labels: one for each item, of any hashable kind."""
+"""Class labels of any hashable type, one per item."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ __all__ = ["class_numbers", "label_list", "numbered"]
 
 
 def label_list(labels: Any, name: str) -> list[Hashable]:
-    """The labels as Python values, or a ValueError that says which item has none, or several."""
+    """Convert labels to a list of Python values; a ValueError names an item with no label or several."""
     if hasattr(labels, "to_numpy"):  # pandas and its like
         labels = labels.to_numpy()
     elif hasattr(labels, "__array__") and not isinstance(labels, np.ndarray):
         labels = np.asarray(labels)
     if isinstance(labels, (str, bytes, Set, Mapping)) or not isinstance(labels, Iterable):
-        raise ValueError(f"{name} must be a list of labels, one an item; got {labels!r}.")
+        raise ValueError(f"{name} must be a list of labels, one per item; got {labels!r}.")
     if isinstance(labels, np.ndarray) and labels.ndim != 1:
-        several = "; several labels an item are not supported" if labels.ndim == 2 and labels.shape[1] > 1 else ""
-        raise ValueError(f"{name} must be one label an item (1 dimension); got shape {labels.shape}{several}.")
-    # A masked item, and a time that is not one, are None in a list.
+        several = "; several labels per item are not supported" if labels.ndim == 2 and labels.shape[1] > 1 else ""
+        raise ValueError(f"{name} must have one label per item (1 dimension); got shape {labels.shape}{several}.")
+    # tolist() turns masked items and NaT into None.
     values = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     for i, value in enumerate(values):
         try:
             hash(value)
         except TypeError:
             raise ValueError(
-                f"{name} must be one hashable label an item; item {i} is {value!r} (several labels an item are not "
+                f"{name} must have one hashable label per item; item {i} is {value!r} (several labels per item are not "
                 "supported)."
             ) from None
-        same: Any = value == value  # NaN differs from itself; pandas' NA says NA
+        same: Any = value == value  # False for NaN, NA for pandas' NA
         if value is None or not (isinstance(same, (bool, np.bool_)) and same):
             raise ValueError(f"{name} must have a label for every item; item {i} has none ({value}).")
     return values
 
 
 def numbered(values: list[Hashable], numbers: dict[Hashable, int]) -> NDArray[np.intp]:
-    """Equal labels get equal numbers; ``numbers`` learns the new ones, counting on."""
+    """Map equal labels to equal numbers. New labels are added to ``numbers``."""
     return np.fromiter((numbers.setdefault(value, len(numbers)) for value in values), dtype=np.intp, count=len(values))
 
 

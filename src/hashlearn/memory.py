@@ -1,4 +1,4 @@
-"""How much memory there is to use."""
+"""Free memory and peak memory of this process."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 __all__ = ["forget_peak", "free_memory", "peak_memory"]
 
 _CGROUP = Path("/sys/fs/cgroup")
-_OWN_CGROUP = Path("/proc/self/cgroup")
-# What a group may take, what it has taken, and the count of its cached file pages: version 2, version 1.
+_PROCESS_CGROUP = Path("/proc/self/cgroup")
+# Files with a group's limit and usage, and the count of its cached file pages in memory.stat: version 2, version 1.
 _CGROUP_FILES = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -19,25 +19,25 @@ _CGROUP_FILES = (
 
 
 def free_memory() -> int:
-    """Bytes that this process may still take, as far as the system tells: 0 if it does not tell."""
-    return max(0, min(_rests(), default=0))
+    """Bytes that this process can still allocate; 0 if unknown."""
+    return max(0, min(_remaining(), default=0))
 
 
 def peak_memory() -> int | None:
-    """The most bytes that this process has held at once, since :func:`forget_peak` if that could be done."""
-    held = _fields(Path("/proc/self/status")).get("VmHWM")
-    if held is not None:
-        return 1024 * held
+    """Peak memory of this process in bytes, since :func:`forget_peak` where that is supported."""
+    peak = _fields(Path("/proc/self/status")).get("VmHWM")
+    if peak is not None:
+        return 1024 * peak
     if sys.platform == "win32":
         return None
     import resource
 
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else 1024 * most
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def forget_peak() -> bool:
-    """Count the peak anew from now on; False if the system can't."""
+    """Reset the peak memory; False if the system does not support it."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -45,8 +45,8 @@ def forget_peak() -> bool:
     return True
 
 
-def _rests() -> Iterator[int]:
-    """What is left of the machine's memory, of its container's, and of the limits of the process."""
+def _remaining() -> Iterator[int]:
+    """Remaining bytes of the machine's memory, of its containers, and of the limits of the process."""
     try:
         yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not this kind of system
@@ -58,7 +58,7 @@ def _rests() -> Iterator[int]:
         for limit_file, used_file, cache in _CGROUP_FILES:
             limit, used = _number(group / limit_file), _number(group / used_file)
             if limit is not None and used is not None:
-                # Pages of files that were read, such as a memory map's, are given back when there is need.
+                # The system frees cached pages of files, such as memory maps, when memory is needed.
                 yield limit - used + _counts(group / "memory.stat").get(cache, 0)
     if sys.platform != "win32":
         import resource
@@ -70,30 +70,30 @@ def _rests() -> Iterator[int]:
 
 
 def _groups() -> list[Path]:
-    """The control groups of this process and those that they lie in: version 2's, and version 1's for memory."""
+    """The control groups of this process and their parents: version 2, and version 1 for memory."""
     try:
-        lines = _OWN_CGROUP.read_text().splitlines()
+        lines = _PROCESS_CGROUP.read_text().splitlines()
     except OSError:
         lines = []
-    own, own_v1 = "", ""
+    group_v2, group_v1 = "", ""
     for line in lines:  # "0::/group" in version 2, "4:memory:/group" in version 1
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
         if line.startswith("0::"):
-            own = group
+            group_v2 = group
         elif "memory" in controllers.split(","):
-            own_v1 = group
-    return [*_with_parents(_CGROUP, own), *_with_parents(_CGROUP / "memory", own_v1)]
+            group_v1 = group
+    return [*_with_parents(_CGROUP, group_v2), *_with_parents(_CGROUP / "memory", group_v1)]
 
 
 def _with_parents(root: Path, group: str) -> list[Path]:
-    """Inside a container a group's name may be the host's: only ``root`` is there then."""
+    """The group and its parents. In a container the name may be the host's; then only ``root`` exists."""
     inner = root / group.lstrip("/")
     return [inner, *(parent for parent in inner.parents if parent.is_relative_to(root))]
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The lines ``name: number kB`` of a file of /proc; none if it is not there."""
+    """The lines ``name: number kB`` of a file in /proc; empty if the file does not exist."""
     try:
         lines = path.read_text().splitlines()
     except OSError:
@@ -103,7 +103,7 @@ def _fields(path: Path) -> dict[str, int]:
 
 
 def _counts(path: Path) -> dict[str, int]:
-    """The lines ``name number`` of a file; none if it is not there."""
+    """The lines ``name number`` of a file; empty if the file does not exist."""
     try:
         words = [line.split() for line in path.read_text().splitlines()]
     except OSError:

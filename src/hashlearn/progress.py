@@ -12,12 +12,12 @@ __all__ = ["duration", "is_open", "is_watched", "progress_bar"]
 
 
 def is_open(stream: TextIO | None) -> bool:
-    """Whether a stream can be written to: a process without a terminal may have none, or a closed one."""
+    """Whether a stream can be written to; a process without a terminal may have none, or a closed one."""
     return stream is not None and not getattr(stream, "closed", False)
 
 
 def is_watched() -> bool:
-    """Whether a person may see what is drawn: stderr is a terminal, and ``HASHLEARN_PROGRESS`` is not 0."""
+    """Whether to show progress: stderr is a terminal, and ``HASHLEARN_PROGRESS`` is not 0."""
     return is_open(sys.stderr) and sys.stderr.isatty() and os.environ.get("HASHLEARN_PROGRESS") != "0"
 
 
@@ -25,10 +25,17 @@ def is_watched() -> bool:
 def progress_bar(
     description: str, total: float | None, *, unit: str = "", show: bool | None = None
 ) -> Iterator[Callable[[float], None]]:
-    """Yield ``advance(amount)``; it draws a bar, or does nothing where no person is watching.
+    """Yield ``advance(amount)``, which updates the bar or does nothing if none is shown.
 
-    ``total=None``: unknown length. ``unit="bytes"`` prints sizes and rates. ``show=None``: a bar if
-    stderr is a terminal and ``HASHLEARN_PROGRESS`` is not 0.
+    Parameters
+    ----------
+    description : str
+    total : float or None
+        None if the length is unknown.
+    unit : str
+        ``"bytes"`` prints sizes and rates.
+    show : bool, optional
+        Default: show a bar if stderr is a terminal and ``HASHLEARN_PROGRESS`` is not 0.
     """
     if not (is_watched() if show is None else show and is_open(sys.stderr)):
         yield lambda amount: None

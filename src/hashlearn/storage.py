@@ -1,4 +1,4 @@
-"""Files that are whole or not there: the cache folder, atomic writing, content hashes."""
+"""Atomic writing, content hashes, JSON from untrusted files, and the cache folder."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ _MAX_JSON_DEPTH = 200
 
 
 def user_path(text: str | os.PathLike[str], what: str) -> Path:
-    """A path as a person writes it: ``~`` is their home. ``what`` names it in the error if there is no such home."""
+    """Expand ``~`` in a path. ``what`` names the path in the error if the home folder is unknown."""
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise ValueError(f"{what} names {text}, whose home folder is not known ({error})") from None
+        raise ValueError(f"{what} names {text}, whose home folder is unknown ({error})") from None
 
 
 def is_unicode(text: str) -> bool:
-    """Not so a file name whose bytes are no UTF-8: Python writes them as characters that no file or screen takes."""
+    """Whether text can be encoded. A file name that is not valid UTF-8 can't: Python represents it with surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -63,11 +63,10 @@ def is_unicode(text: str) -> bool:
 
 
 def parse_json(text: str | bytes, *, unique_keys: bool = False) -> Any:
-    """What a foreign JSON text says, or a ValueError of one line: nothing that a text holds raises anything else.
+    """Parse JSON from an untrusted source; any problem raises a one-line ValueError.
 
-    JSON's own rules hold, so ``NaN`` and ``Infinity`` are refused, and so are numbers that float64 can't hold and
-    nesting that would exhaust the stack of whoever copies or prints the value. ``unique_keys=True`` refuses an object
-    that says the same key twice.
+    Follows the JSON standard: ``NaN`` and ``Infinity`` are rejected. So are numbers beyond float64, and nesting so deep
+    that copying or printing the value would exhaust the stack. ``unique_keys=True`` rejects duplicate keys.
     """
     try:
         value = json.loads(
@@ -90,7 +89,7 @@ def _finite_int(text: str) -> int:
     try:
         value = int(text)
         float(value)
-    except (ValueError, OverflowError):  # more digits than Python reads; more than float64 holds
+    except (ValueError, OverflowError):  # more digits than Python parses; beyond float64
         raise ValueError(f"the number {text[:20]}... is beyond the range of float64") from None
     return value
 
@@ -103,18 +102,18 @@ def _finite_float(text: str) -> float:
 
 
 def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key occurs twice")
     return value
 
 
 def _is_shallow(value: Any) -> bool:
-    """Level by level, since a function that calls itself would exhaust the stack too."""
+    """Check the depth level by level, since recursion would exhaust the stack too."""
     level = [value]
     for _ in range(_MAX_JSON_DEPTH + 1):
         level = [
@@ -129,33 +128,35 @@ def _is_shallow(value: Any) -> bool:
 
 
 def cache_dir() -> Path:
-    """The folder for downloads and computed features: ``$HASHLEARN_CACHE``, or the user's cache."""
-    named = os.environ.get("HASHLEARN_CACHE")
-    if named:
-        return user_path(named, "HASHLEARN_CACHE")
+    """The folder for downloads and computed features: ``$HASHLEARN_CACHE``, or the user's cache folder."""
+    folder = os.environ.get("HASHLEARN_CACHE")
+    if folder:
+        return user_path(folder, "HASHLEARN_CACHE")
     base = (
         os.environ.get("XDG_CACHE_HOME")
-        or user_path("~", "the default cache folder (HASHLEARN_CACHE is another)") / ".cache"
+        or user_path("~", "the default cache folder (set HASHLEARN_CACHE to change it)") / ".cache"
     )
     return Path(base) / "hashlearn"
 
 
 def check_target(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Refuse a name that can't become a file: nothing, a folder, a device."""
+    """Reject a path that can't be written as a file: an empty name, a folder, a device."""
     if not os.fspath(path) or (os.path.exists(path) and not os.path.isfile(path)):
-        raise ValueError(f"a file can't be written to {os.fspath(path)!r}: it is a folder or a device, or no name.")
+        raise ValueError(f"a file can't be written to {os.fspath(path)!r}: it is a folder, a device or an empty name.")
     return path
 
 
 def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
-    """A regular file, to be read; opening a pipe would wait for ever, and a device may have no end.
+    """Open a regular file for reading. Opening a pipe would block, and a device may have no end.
 
-    Raises:
-        OSError: What the system says, or that it is something else.
+    Raises
+    ------
+    OSError
+        If it can't be opened or is not a regular file.
     """
     name = os.fspath(path)
     _check_regular(name, os.stat(name).st_mode)
-    # Another file may have taken its place since, so it is looked at again. Only Windows has O_BINARY and needs it.
+    # Checked again after opening, since the file may have been replaced. O_BINARY exists only on Windows.
     descriptor = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         _check_regular(name, os.fstat(descriptor).st_mode)
@@ -174,9 +175,9 @@ def _check_regular(name: str, mode: int) -> None:
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary name beside ``path``; on success it is renamed to ``path``, else removed.
+    """Yield a temporary path beside ``path``. On success it is renamed to ``path``, otherwise removed.
 
-    A reader sees the old file or the whole new one, never a part, also after a crash. A link stays a link, and an
+    A reader sees the old file or the complete new one, even after a crash. A symbolic link stays a link, and an
     existing file keeps its permissions.
     """
     with atomic_paths(path) as (temporary,):
@@ -185,14 +186,16 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def atomic_paths(*paths: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
-    """:func:`atomic_path` of files that belong together: no new one ever stands beside an old one.
+    """:func:`atomic_path` for files that belong together: new and old ones are never mixed.
 
-    All are written before the first is put in its place. Then the old ones but the first are removed, and the new ones
-    take their places in the order of ``paths``: whoever is killed in between leaves files out, and mixes none. So the
-    file that says whether the others count comes last.
+    All files are written before the first one is renamed. Then all old files but the first are removed, and the new
+    ones are renamed in the order of ``paths``. A crash in between leaves files missing but never mixed, so the file
+    that makes the others valid should come last.
 
-    Raises:
-        OSError: Naming the file in question, such as on a full disk.
+    Raises
+    ------
+    OSError
+        Names the file that could not be written.
     """
     finals = tuple(Path(os.path.realpath(check_target(path))) for path in paths)
     if len(set(finals)) < len(finals):
@@ -207,8 +210,8 @@ def atomic_paths(*paths: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
             yield tuple(temporaries)
         for final, temporary, mode in zip(finals, temporaries, modes, strict=True):
             with _errors_name(final, temporaries=[temporary]):
-                _settle(final, temporary, mode)
-        _put_in_place(finals, temporaries)
+                _flush(final, temporary, mode)
+        _rename_all(finals, temporaries)
     finally:
         for temporary in temporaries:
             temporary.unlink(missing_ok=True)
@@ -217,27 +220,27 @@ def atomic_paths(*paths: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
 def _temporary(final: Path) -> Path:
     final.parent.mkdir(parents=True, exist_ok=True)
     _sweep(final)
-    # The ending stays last: some writers (np.save) append theirs to a name that lacks it.
+    # The extension stays last: some writers (np.save) append it to a name without it.
     temporary = final.with_name(f".{_short(final.stem)}.{secrets.token_hex(8)}.tmp{final.suffix}")
-    # Made by open, so that the user's umask holds.
+    # Created by open, so that the user's umask applies.
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     return temporary
 
 
-def _settle(final: Path, temporary: Path, usual_mode: int) -> None:
-    """The whole content is on the disk, under the permissions that the file will have."""
+def _flush(final: Path, temporary: Path, usual_mode: int) -> None:
+    """Flush the content to the disk and set the final permissions."""
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
-    # Some writers (safetensors) put a file of their own in its place, which nobody else may read.
+    # Some writers (safetensors) replace the file by one that only the user can read.
     os.chmod(temporary, (final.stat().st_mode if final.exists() else usual_mode) & 0o7777)
 
 
-def _put_in_place(finals: Sequence[Path], temporaries: Sequence[Path]) -> None:
+def _rename_all(finals: Sequence[Path], temporaries: Sequence[Path]) -> None:
     folders = {final.parent for final in finals}
     for final in reversed(finals[1:]):
         with _errors_name(final):
             final.unlink(missing_ok=True)
-            sync_folder(final.parent)  # or a crash may keep the new first file and the old second
+            sync_folder(final.parent)  # otherwise a crash could leave the new first file and the old second
     for final, temporary in zip(finals, temporaries, strict=True):
         with _errors_name(final, temporaries=[temporary]):
             os.replace(temporary, final)
@@ -247,51 +250,51 @@ def _put_in_place(finals: Sequence[Path], temporaries: Sequence[Path]) -> None:
 
 @contextmanager
 def _errors_name(*finals: Path, temporaries: Sequence[Path] = ()) -> Iterator[None]:
-    """An error of the system that names no file, or a temporary one, names what was to be written."""
+    """Make an OSError that names no file, or a temporary one, name the final file instead."""
     try:
         yield
     except OSError as error:
         hidden = {str(temporary): str(final) for temporary, final in zip(temporaries, finals, strict=False)}
-        # Those of networks, which have types of their own, are not about the file.
+        # Network errors, which have their own types, are not about the file.
         if error.filename is None and type(error) is not OSError:
             raise
         if error.filename is not None and os.fspath(error.filename) not in hidden:
             raise
         name = ", ".join(map(str, finals)) if error.filename is None else hidden[os.fspath(error.filename)]
-        if error.errno is None:  # NumPy's: so many bytes requested, so many written
+        if error.errno is None:  # NumPy's error for a short write
             raise OSError(f"{name} can't be written: {error}") from error
         raise OSError(error.errno, error.strerror, name) from error
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:
-    """See that the names in a folder are on the disk: a crash may undo a rename before. Not every system can."""
+    """Flush a folder's entries to the disk, so that a crash can't undo a rename. Not supported everywhere."""
     try:
         folder = os.open(path, os.O_RDONLY)
-    except OSError:  # Windows; a folder that may be written and not read
+    except OSError:  # Windows, or a folder without read permission
         return
     try:
         os.fsync(folder)
     except OSError as error:
-        if error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):  # of this disk, not of this kind of system
+        if error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):  # a failure of the disk, not a missing feature
             raise
     finally:
         os.close(folder)
 
 
 def sweep_folders(parent: str | os.PathLike[str], prefix: str, files: Collection[str]) -> None:
-    """Remove the temporary folders in ``parent`` that killed processes left a day ago or earlier.
+    """Remove temporary folders in ``parent`` that killed processes left behind at least a day ago.
 
-    Only those that ``tempfile`` named so and that hold nothing but some of ``files``: a name alone does not make a
-    folder ours.
+    Only folders that ``tempfile`` named with this prefix and that contain nothing but some of ``files``: the name alone
+    does not prove that a folder is ours.
     """
-    made = re.compile(re.escape(prefix) + r"[a-z0-9_]{8}")
+    pattern = re.compile(re.escape(prefix) + r"[a-z0-9_]{8}")
     try:
         with os.scandir(parent) as entries:
-            folders = [entry for entry in entries if made.fullmatch(entry.name)]
+            folders = [entry for entry in entries if pattern.fullmatch(entry.name)]
     except OSError:
         return
     for folder in folders:
-        with suppress(OSError):  # another's, or gone meanwhile
+        with suppress(OSError):  # another user's, or already gone
             _sweep_folder(folder, files)
 
 
@@ -309,19 +312,19 @@ def _sweep_folder(folder: os.DirEntry[str], files: Collection[str]) -> None:
 
 
 def _short(stem: str) -> str:
-    """A beginning of at most 100 bytes: a name that is long already would become too long."""
+    """The first 100 bytes of a name, so that a suffix does not make it too long."""
     return os.fsencode(stem)[:100].decode("utf-8", "ignore")
 
 
 def _sweep(final: Path) -> None:
-    """Remove what killed writers of the same file left behind a day ago or earlier."""
+    """Remove temporary files that killed writers of the same file left behind at least a day ago."""
     pattern = f".{glob.escape(_short(final.stem))}.*.tmp{glob.escape(final.suffix)}"
     for stale in final.parent.glob(pattern):
         try:
             if time.time() - stale.stat().st_mtime > _STALE_SECONDS:
                 stale.unlink()
         except OSError:
-            pass  # another writer's, or gone meanwhile
+            pass  # another user's, or already gone
 
 
 def sha256_file(path: Path) -> str:
@@ -334,28 +337,28 @@ def sha256_file(path: Path) -> str:
 
 
 def seal(path: Path) -> None:
-    """Keep the file's SHA-256 beside it, so that :func:`is_sealed` can tell damage later."""
-    with atomic_path(_seal_of(path)) as temporary:
+    """Store the file's SHA-256 beside it, so that :func:`is_sealed` can detect damage."""
+    with atomic_path(_seal_path(path)) as temporary:
         temporary.write_text(sha256_file(path), encoding="ascii")
 
 
 def is_sealed(path: Path) -> bool:
-    """Whether the file is there and is what was sealed, to the byte."""
+    """Whether the file exists and still has the SHA-256 that was stored by :func:`seal`."""
     try:
-        expected, got = _seal_of(path).read_bytes().decode("latin-1"), sha256_file(path)
+        expected, got = _seal_path(path).read_bytes().decode("latin-1"), sha256_file(path)
     except OSError:
         return False
     if got != expected:
-        logger.warning("%s is damaged and is made anew: expected SHA-256 %s, got %s", path, expected[:64], got)
+        logger.warning("%s is damaged and will be recreated: expected SHA-256 %s, got %s", path, expected[:64], got)
     return got == expected
 
 
-def _seal_of(path: Path) -> Path:
+def _seal_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
 def content_key(*parts: np.ndarray[Any, Any] | str | int | float | None) -> str:
-    """SHA-256 over arrays (type, shape and bytes) and plain values: equal content, equal key."""
+    """SHA-256 of arrays (type, shape and bytes) and plain values: equal content, equal key."""
     digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, np.ndarray):
@@ -370,10 +373,10 @@ def content_key(*parts: np.ndarray[Any, Any] | str | int | float | None) -> str:
 
 
 def cached_array(folder: str, key: str, compute: Callable[[], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """The array stored under ``key`` in the cache, memory-mapped; computed and stored if it is not there.
+    """Load the array stored under ``key`` in the cache as a memory map; compute and store it if it is missing.
 
-    What is stored is checked to the byte; a damaged file is made anew. A cache that can't be written costs only a
-    warning.
+    The stored file is verified by its checksum, and recreated if it is damaged. If the cache can't be written, a
+    warning is logged.
     """
     path = cache_dir() / folder / f"{key}.npy"
     if not is_sealed(path):
@@ -383,6 +386,6 @@ def cached_array(folder: str, key: str, compute: Callable[[], np.ndarray[Any, An
                 np.save(temporary, array, allow_pickle=False)
             seal(path)
         except OSError as error:
-            logger.warning("the cache can't be written (%s); HASHLEARN_CACHE names another folder", error)
+            logger.warning("the cache can't be written (%s); set HASHLEARN_CACHE to another folder", error)
             return array
     return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]

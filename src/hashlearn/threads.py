@@ -1,7 +1,7 @@
-"""Work on all cores: blocks of rows in Python threads, each with a BLAS of one thread.
+"""Use all cores: Python threads process blocks of rows, and BLAS is limited to one thread.
 
-A product of two blocks is too small for BLAS's own threads to share well, and what lies between the products (sigmoids,
-sums, casts) would run on one core. So the blocks are shared among threads, and BLAS is held to one thread meanwhile.
+The product of two blocks is too small for BLAS's own threads to help much, and the operations between products
+(sigmoids, sums, casts) would run on one core. So the blocks are distributed over Python threads instead.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ ThreadMap = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
 
 
 def cores() -> int:
-    """The number of cores that this process may use, and at most ``OMP_NUM_THREADS`` if that is set."""
+    """The number of cores that this process may use, at most ``OMP_NUM_THREADS`` if that is set."""
     try:
         n = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
+    except AttributeError:  # not available on every system
         n = os.cpu_count() or 1
-    # A number for each level of nesting; of the first alone there are threads here.
+    # The variable has a number per level of nesting; only the first level applies here.
     outermost = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     try:
         limit = int(outermost)
-    except ValueError:  # no number, or one of more digits than Python reads
+    except ValueError:  # not a number, or one with more digits than Python parses
         return n
     return min(n, limit) if limit > 0 else n
 
 
 @contextmanager
 def thread_map(n_threads: int | None = None) -> Iterator[ThreadMap]:
-    """Yield ``map(function, items) -> list``, which shares the items among threads; BLAS is held to one thread."""
+    """Yield ``map(function, items) -> list``, which runs on several threads; BLAS is limited to one thread."""
     n_threads = cores() if n_threads is None else n_threads
     with _one_blas_thread():
         if n_threads == 1:
@@ -54,7 +54,7 @@ _before: list[int] = []
 
 @contextmanager
 def _one_blas_thread() -> Iterator[None]:
-    """Most BLAS have one number of threads a process: the first who enters sets it, the last to leave restores it."""
+    """Most BLAS have one setting per process: the first caller to enter sets it, the last to leave restores it."""
     global _holders, _before
     shared, _ = _libraries()
     with _lock:
@@ -66,21 +66,21 @@ def _one_blas_thread() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _holders = max(0, _holders - 1)  # a child that was forked in here began anew
+            _holders = max(0, _holders - 1)  # a child process forked in here starts at 0
             if _holders == 0:
                 _set(shared, _before)
 
 
 def _one_blas_thread_here() -> None:
-    """A BLAS on OpenMP has a number of threads for each Python thread: that of a worker ends with it."""
-    _, own = _libraries()
-    _set(own, [1] * len(own))
+    """A BLAS built on OpenMP has a setting for each Python thread, which ends with the thread."""
+    _, per_thread = _libraries()
+    _set(per_thread, [1] * len(per_thread))
 
 
-def _begin_anew() -> None:
-    """In a forked child, where the other threads that held BLAS to one thread are not, nor those of OpenMP.
+def _reset_after_fork() -> None:
+    """Reset the state in a forked child, which does not have the other threads of its parent.
 
-    FAISS would wait for OpenMP's for ever, so it has one thread in the child.
+    FAISS would wait forever for the missing threads of OpenMP, so it gets one thread in the child.
     """
     global _holders
     held, _holders = _holders, 0
@@ -92,27 +92,27 @@ def _begin_anew() -> None:
         one_thread(1)
 
 
-if hasattr(os, "register_at_fork"):  # not on every system
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_begin_anew)
+if hasattr(os, "register_at_fork"):  # not available on every system
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_reset_after_fork)
 
 
 def _set(libraries: list[Any], numbers: list[int]) -> None:
     for library, number in zip(libraries, numbers, strict=True):
         library.set_num_threads(number)
         if hasattr(library, "clear_controlling_thread"):
-            # Since threadpoolctl 3.8 the first Python thread that sets a number alone may do so, unless it lets go.
+            # Since threadpoolctl 3.8 only the first Python thread that sets a number may change it, until it lets go.
             library.clear_controlling_thread(force=True)
 
 
 @cache
 def _libraries() -> tuple[list[Any], list[Any]]:
-    """The BLAS that NumPy and SciPy use: those with a number of threads for all, and for each Python thread.
+    """The BLAS libraries of NumPy and SciPy: those with one setting per process, and per Python thread.
 
-    Looking them up takes milliseconds.
+    Cached, because the lookup takes milliseconds.
     """
-    import scipy.linalg  # noqa: F401 - brings its own BLAS, which must be there to be found
+    import scipy.linalg  # noqa: F401 - loads SciPy's own BLAS
     from threadpoolctl import ThreadpoolController
 
-    found = [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
-    own = [library for library in found if getattr(library, "threading_layer", None) == "openmp"]
-    return [library for library in found if library not in own], own
+    libraries = [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
+    per_thread = [library for library in libraries if getattr(library, "threading_layer", None) == "openmp"]
+    return [library for library in libraries if library not in per_thread], per_thread

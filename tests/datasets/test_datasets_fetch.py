@@ -50,7 +50,7 @@ def test_the_first_source_that_works_is_the_last_one_asked() -> None:
     assert store.asked == ["a", "b"]
 
 
-def test_a_damaged_cache_is_reported_and_fetched_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_cache_is_reported_and_fetched_again(caplog: pytest.LogCaptureFixture) -> None:
     store = Store()
     store.value = "torn"
     with caplog.at_level(logging.WARNING):
@@ -63,7 +63,7 @@ def test_when_all_fail_each_is_listed_with_its_reason() -> None:
     sources = [store.source("a", DatasetError("no\n a")), store.source("b", DatasetError("no b"))]
     with pytest.raises(DatasetError) as caught:
         _fetch.obtain("Set", store.cached, sources, "Do this.")
-    expected = "Set can't be had. Tried the cache: nothing stored there; a: no a; b: no b. Do this."
+    expected = "Set is not available. Tried the cache: nothing stored; a: no a; b: no b. Do this."
     assert str(caught.value) == expected
     assert not isinstance(caught.value, ChecksumError)
 
@@ -83,7 +83,7 @@ def test_a_lone_source_speaks_for_itself() -> None:
 
 def test_an_error_that_is_not_the_sources_fault_ends_the_try() -> None:
     store = Store()
-    with pytest.raises(DatasetError, match=r"could not be read or stored: .*HASHLEARN_CACHE can name another"):
+    with pytest.raises(DatasetError, match=r"could not be read or stored: .*set HASHLEARN_CACHE to use another"):
         _fetch.obtain("Set", store.cached, [store.source("a", PermissionError()), store.source("b")], "advice")
     assert store.asked == ["a"]
 
@@ -92,13 +92,13 @@ def test_a_source_that_is_asked_for_is_read_even_if_the_cache_is_full() -> None:
     store = Store()
     store.source("first")[1]()
     with pytest.raises(DatasetError, match=r"^no a$"):
-        _fetch.obtain("Set", store.cached, [store.source("a", DatasetError("no a"))], "advice", anew=True)
-    assert _fetch.obtain("Set", store.cached, [store.source("a")], "advice", anew=True)[1] == "a"
+        _fetch.obtain("Set", store.cached, [store.source("a", DatasetError("no a"))], "advice", refresh=True)
+    assert _fetch.obtain("Set", store.cached, [store.source("a")], "advice", refresh=True)[1] == "a"
     assert _fetch.obtain("Set", store.cached, [store.source("a")], "advice")[1] == "the cache"
 
 
 def test_a_home_that_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="source names ~nobody-here/x, whose home folder is not known"):
+    with pytest.raises(ValueError, match="source names ~nobody-here/x, whose home folder is unknown"):
         _fetch.named_source("~nobody-here/x", "HASHLEARN_THING")
     monkeypatch.setenv("HASHLEARN_THING", "~nobody-here/x")
     with pytest.raises(ValueError, match="HASHLEARN_THING names ~nobody-here/x"):
@@ -118,8 +118,8 @@ def test_a_tar_header_that_points_backwards_or_nowhere_is_refused(tmp_path: Path
 
 
 def test_a_trickle_is_given_up(web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_fetch, "_PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(_fetch, "_LEAST_BYTES_A_SECOND", 1e15)
+    monkeypatch.setattr(_fetch, "_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(_fetch, "_MIN_BYTES_PER_SECOND", 1e15)
     web.files["/x"] = b"content"
     with pytest.raises(DatasetError, match=r"x: too slow, 7 bytes in 0 s"):
         _fetch.download(web.url + "/x", tmp_path / "x", limit=100)
@@ -161,7 +161,7 @@ def test_download(web, tmp_path: Path) -> None:
     [
         ("/absent", "status 404 Not Found"),
         ("/torn", "the download broke off after 100 of 200 bytes"),
-        ("/large", "sends more than the 500 bytes expected at most"),
+        ("/large", "sent more than the limit of 500 bytes"),
     ],
 )
 def test_a_bad_download_is_refused(web, tmp_path: Path, path: str, reason: str) -> None:
@@ -237,7 +237,7 @@ def test_a_torn_archive_names_the_file(tmp_path: Path, keep: float) -> None:
 def test_what_is_no_archive_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "text.tar.gz"
     path.write_text("hello")
-    with pytest.raises(DatasetError, match=r"text.tar.gz is damaged or no tar archive"):
+    with pytest.raises(DatasetError, match=r"text.tar.gz is damaged or not a tar archive"):
         list(_fetch.tar_members(path, {"a": 1}))
 
 

@@ -111,7 +111,7 @@ def test_nothing_answers(web, npm, pages, files, cache) -> None:
     with pytest.raises(DatasetError) as caught:
         datasets.mnist_images()
     said = str(caught.value).split("; ")
-    assert said[0] == "MNIST can't be had. Tried the cache: nothing stored there"
+    assert said[0] == "MNIST is not available. Tried the cache: nothing stored"
     assert said[1].startswith("one: http://127.0.0.1")
     assert said[1].endswith("status 404 Not Found")
     assert said[2].startswith("two: ")
@@ -204,7 +204,7 @@ def test_a_users_folder_is_used_instead_of_downloads(
 def test_a_users_folder_that_does_not_fit_is_an_error(web, npm, pages, files, tmp_path, cache) -> None:
     serve(web, "one", files)
     some = fill(tmp_path / "some", {name: files[name] for name in NAMES[:3]})
-    with pytest.raises(DatasetError, match=rf"^.*some holds neither {NAMES[3]} nor {NAMES[3]}.gz\.$"):
+    with pytest.raises(DatasetError, match=rf"^.*some has neither {NAMES[3]} nor {NAMES[3]}.gz\.$"):
         datasets.mnist_images(some)
     wrong = fill(tmp_path / "wrong", files | {NAMES[1]: b"else"}, zipped=True)
     with pytest.raises(ChecksumError, match=rf"^{NAMES[1]} from .*wrong is not the genuine file"):

@@ -1,4 +1,4 @@
-"""The genuine MNIST and CIFAR-10, from the user's cache or fetched; skipped where they can't be had."""
+"""The genuine MNIST and CIFAR-10, from the user's cache or fetched; skipped where they are not available."""
 
 from __future__ import annotations
 

@@ -92,14 +92,14 @@ def test_published_sizes() -> None:
 
 @pytest.mark.parametrize("name", ["sift1m", "siftsmall", "sift-photos"])
 def test_no_folder_named(cache, name: str) -> None:
-    with pytest.raises(DatasetError, match=rf"source= or the environment variable {sift.SETS[name].variable}\."):
+    with pytest.raises(DatasetError, match=rf"source= or in the environment variable {sift.SETS[name].variable}\."):
         datasets.load(name)
 
 
 def test_a_missing_file(cache, tmp_path, arrays, monkeypatch) -> None:
     folder = texmex(tmp_path / "mine", "sift1m", arrays, monkeypatch)
     (folder / "sift_learn.fvecs").unlink()
-    with pytest.raises(DatasetError, match=r"mine holds neither sift_learn.fvecs nor sift_learn.fvecs.xz\."):
+    with pytest.raises(DatasetError, match=r"mine has neither sift_learn.fvecs nor sift_learn.fvecs.xz\."):
         datasets.load("sift1m", source=folder)
 
 
@@ -126,7 +126,7 @@ def test_a_ground_truth_of_another_base(cache, tmp_path, arrays, monkeypatch) ->
     for wrong in (12, -1):
         arrays["truth"][1, 2] = wrong
         folder = texmex(tmp_path / f"mine{wrong}", "sift1m", arrays, monkeypatch)
-        with pytest.raises(DatasetError, match=r"ground truth names rows outside 0…11"):
+        with pytest.raises(DatasetError, match=r"ground truth has rows outside 0…11"):
             datasets.load("sift1m", source=folder)
 
 
@@ -159,7 +159,7 @@ def test_unpacking_happens_once_and_again_when_the_copy_is_damaged(
     copy.write_bytes(copy.read_bytes()[:-8] + bytes(8))
     assert same(datasets.load("siftsmall", source=folder), arrays)
     assert unpacked == ["siftsmall_base.fvecs.xz"]
-    assert "is damaged and is made anew" in caplog.text
+    assert "is damaged and will be recreated" in caplog.text
 
 
 def test_a_damaged_or_overlong_xz_file(cache, tmp_path, arrays, monkeypatch) -> None:

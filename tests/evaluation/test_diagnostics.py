@@ -13,15 +13,15 @@ from hashlearn.evaluation import bit_statistics, diagnostics
 def test_by_hand():
     # Bit 0 is 1 for three of four, bit 1 for two, bit 2 for all; bits 0 and 1 share two ones.
     bits = np.array([[1, 1, 1], [1, 1, 1], [1, 0, 1], [0, 0, 1]], dtype=np.uint8)
-    found = bit_statistics(pack(bits), 3)
-    assert found.imbalance == pytest.approx((0.5 + 0 + 1) / 3)
-    assert found.most_imbalance == 1
+    statistics = bit_statistics(pack(bits), 3)
+    assert statistics.imbalance == pytest.approx((0.5 + 0 + 1) / 3)
+    assert statistics.most_imbalance == 1
     correlation = (2 / 4 - 3 / 4 * 2 / 4) / np.sqrt(3 / 16 * 1 / 4)
-    assert found.correlation == pytest.approx(correlation / 3)  # a constant bit has none
-    assert found.most_correlation == pytest.approx(correlation)
-    assert found.n_codes == 3
-    assert found.utilisation == 3 / 4  # of min(4 items, 8 codes)
-    assert found.entropy == pytest.approx(1.5)  # shares 1/2, 1/4, 1/4
+    assert statistics.correlation == pytest.approx(correlation / 3)  # a constant bit has none
+    assert statistics.most_correlation == pytest.approx(correlation)
+    assert statistics.n_codes == 3
+    assert statistics.utilisation == 3 / 4  # of min(4 items, 8 codes)
+    assert statistics.entropy == pytest.approx(1.5)  # shares 1/2, 1/4, 1/4
 
 
 def test_extremes():
@@ -44,18 +44,18 @@ def test_extremes():
 @given(bits=arrays(np.uint8, st.tuples(st.integers(1, 30), st.integers(1, 20)), elements=st.integers(0, 1)))
 def test_equals_the_slow_definition(bits):
     n_bits = bits.shape[1]
-    found = bit_statistics(pack(bits), n_bits)
+    statistics = bit_statistics(pack(bits), n_bits)
     signs = 2.0 * bits - 1
-    assert found.most_imbalance == pytest.approx(np.abs(signs.mean(axis=0)).max())
+    assert statistics.most_imbalance == pytest.approx(np.abs(signs.mean(axis=0)).max())
     pairs = []
     for j in range(n_bits):
         for k in range(j):
             a, b = signs[:, j] - signs[:, j].mean(), signs[:, k] - signs[:, k].mean()
             scale = np.sqrt((a @ a) * (b @ b))
             pairs.append(abs(a @ b) / scale if scale else 0.0)
-    assert found.correlation == pytest.approx(np.mean(pairs) if pairs else 0, abs=1e-6)
-    assert found.most_correlation == pytest.approx(max(pairs, default=0), abs=1e-6)
-    assert found.n_codes == len({tuple(row) for row in bits.tolist()})
+    assert statistics.correlation == pytest.approx(np.mean(pairs) if pairs else 0, abs=1e-6)
+    assert statistics.most_correlation == pytest.approx(max(pairs, default=0), abs=1e-6)
+    assert statistics.n_codes == len({tuple(row) for row in bits.tolist()})
 
 
 def test_blocks_change_nothing(monkeypatch):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hashlearn import codes
-from hashlearn.evaluation import Protocol, Truth, _judging, evaluate, evaluate_all, metrics
+from hashlearn.evaluation import Protocol, Truth, _ranking_metrics, evaluate, evaluate_all, metrics
 from reference import metrics as slow
 
 RULES = ("all", "retrieved", "trapezoid")
@@ -173,7 +173,7 @@ def test_the_result_does_not_depend_on_the_number_of_threads_or_blocks(monkeypat
         a = evaluate(*packed, truth, n_bits=20, protocol=protocol, n_jobs=1)
         with monkeypatch.context() as patch:
             patch.setattr("hashlearn.evaluation.metrics._BLOCK_DISTANCES", 450)
-            patch.setattr("hashlearn.evaluation._judging._BLOCK_RANKS", 64)
+            patch.setattr("hashlearn.evaluation._ranking_metrics._BLOCK_RANKS", 64)
             b = evaluate(*packed, truth, n_bits=20, protocol=protocol, n_jobs=3)
         np.testing.assert_array_equal(a.average_precision, b.average_precision)
         np.testing.assert_array_equal(a.precision_within[4], b.precision_within[4])
@@ -365,13 +365,16 @@ def test_evaluate_refuses_what_does_not_fit():
 @pytest.mark.parametrize("n", [0, 1, 19_999, 20_000, 74_999, 75_000, 75_001, 400_001])
 @pytest.mark.parametrize("n_distances", [1, 2, 10, 65, 256])
 def test_histograms_count_each_distance(n, n_distances):
+    def counts(d):
+        return _ranking_metrics.Distances(d[None], n_distances).counts[0]
+
     rng = np.random.default_rng(n + n_distances)
     d = rng.integers(0, n_distances, n).astype(np.uint8)
     plain = np.array([np.count_nonzero(d == value) for value in range(n_distances)])
-    np.testing.assert_array_equal(_judging._histogram(d, n_distances), plain)
+    np.testing.assert_array_equal(counts(d), plain)
     # As a row that begins at an odd address, and of a wider type.
-    np.testing.assert_array_equal(_judging._histogram(np.concatenate([d[:1], d])[1:], n_distances), plain)
-    np.testing.assert_array_equal(_judging._histogram(d.astype(np.uint16), n_distances), plain)
+    np.testing.assert_array_equal(counts(np.concatenate([d[:1], d])[1:]), plain)
+    np.testing.assert_array_equal(counts(d.astype(np.uint16)), plain)
 
 
 @pytest.mark.parametrize("labels", [False, True])
@@ -417,7 +420,7 @@ def test_distances_and_histograms_are_made_once_for_all_protocols(monkeypatch):
         monkeypatch.setattr(module, name, call)
 
     counted(metrics, "distances_into")
-    counted(_judging, "_histogram")
+    counted(_ranking_metrics, "_histogram")
     packed = codes.pack(np.random.default_rng(0).integers(0, 2, (30, 12)))
     protocols = [Protocol(cutoff=10, ties=ties, ap=rule) for ties in ("index", "expected") for rule in RULES]
     evaluate_all(packed, packed, Truth.labels([0] * 30, [0] * 30), protocols, n_bits=12, n_jobs=2)
@@ -426,7 +429,7 @@ def test_distances_and_histograms_are_made_once_for_all_protocols(monkeypatch):
 
 def test_protocols_with_the_same_cutoff_share_its_numbers():
     protocols = [Protocol(), Protocol(ties="index"), Protocol(cutoff=7), Protocol(cutoff=99)]
-    whole, also, cut, beyond = (judge.places for judge in _judging.judges_of(protocols, 20, 8))
+    whole, also, cut, beyond = (scorer.positions for scorer in _ranking_metrics.make_scorers(protocols, 20, 8))
     assert whole is also is beyond
     assert (whole.n, cut.n) == (20, 7)
 
@@ -453,8 +456,8 @@ def test_the_bar_comes_to_the_number_of_queries(monkeypatch):
     [
         ([], ValueError, "protocols must not be empty"),
         (iter(()), ValueError, "protocols must not be empty"),
-        (["mnist"], TypeError, "must be of the class Protocol; got 'mnist'"),
-        ([Protocol(), None], TypeError, "must be of the class Protocol; got None"),
+        (["mnist"], TypeError, "must be Protocol objects; got 'mnist'"),
+        ([Protocol(), None], TypeError, "must be Protocol objects; got None"),
     ],
 )
 def test_protocols_must_be_given(protocols, error, words):

@@ -40,7 +40,7 @@ def test_the_papers_settings():
     assert setting("cifar10-dh").truth == "labels"
     assert Protocol.preset("cifar10-dh").radii == (2,)
     assert all(s.protocol.ties == "index" and s.protocol.ap == "all" for s in SETTINGS.values())
-    with pytest.raises(ValueError, match="no setting is named 'mnits'; there are: mnist"):
+    with pytest.raises(ValueError, match="no setting is named 'mnits'; choose from mnist"):
         Protocol.preset("mnits")
 
 

@@ -123,14 +123,14 @@ def test_neighbours_are_cached_by_content(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("queries", "database", "k", "words"),
     [
-        (np.zeros((2, 3)), np.zeros((4, 2)), 1, "equally many features; got 3 and 2"),
+        (np.zeros((2, 3)), np.zeros((4, 2)), 1, "same number of features; got 3 and 2"),
         (np.zeros((2, 3)), np.zeros((4, 3)), 5, "k must be between 1 and 4"),
         (np.zeros((2, 3)), np.zeros((4, 3)), 0, "k must be between 1 and 4"),
         (np.zeros(3), np.zeros((4, 3)), 1, "queries must be numbers"),
         (np.zeros((2, 3)), np.array([["a"]]), 1, "database must be numbers"),
         (np.zeros((2, 3)), np.full((4, 3), np.nan), 1, "database must be finite"),
         (np.zeros((2, 3)), np.full((4, 3), 1e200) * [[1], [2], [3], [4]], 1, "values below 1e150"),
-        (np.array([[1e30, 0, 0]]), np.eye(3), 1, "1e18 times as far away"),
+        (np.array([[1e30, 0, 0]]), np.eye(3), 1, "queries must be finite, with no vector 1e18 times"),
         (np.zeros((2, 1), dtype=int), np.array([[2**60]]), 1, r"up to 2\^53"),
         (np.zeros((2, 3)), np.zeros((4, 3)), 1.0, "k must be a whole number; got 1.0"),
         (np.full((2, 3), np.inf), np.zeros((4, 3)), 1, "queries must be finite"),
@@ -154,8 +154,8 @@ def test_truth_by_labels_of_any_hashable_kind():
         ([1, None], [1], "item 1 has none"),
         ([1], np.array([1.0, np.nan]), "database_labels must have a label for every item; item 1"),
         ([], [1], "query_labels must not be empty"),
-        (np.zeros((2, 3)), [1], "one label an item"),
-        ([[1, 2]], [1], r"one hashable label an item; item 0 is \[1, 2\]"),
+        (np.zeros((2, 3)), [1], "one label per item"),
+        ([[1, 2]], [1], r"one hashable label per item; item 0 is \[1, 2\]"),
     ],
 )
 def test_bad_labels_are_refused(query_labels, database_labels, words):
@@ -166,7 +166,7 @@ def test_bad_labels_are_refused(query_labels, database_labels, words):
 @pytest.mark.parametrize(
     ("ids", "words"),
     [
-        ([[0, 1], [2, 2]], "query 1 names one twice"),
+        ([[0, 1], [2, 2]], "query 1 repeats one"),
         ([[-2, 1]], "at least 0, or -1 for none; got -2"),
         ([[0.5]], "whole numbers"),
         ([1, 2], "whole numbers"),

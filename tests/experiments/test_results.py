@@ -369,7 +369,7 @@ def test_a_line_with_something_else_in_a_field_is_no_result(run, tmp_path, caplo
         caplog.clear()
         assert look(Results(tmp_path)) is None
         (line,) = caplog.records  # once
-        why = "can't be read (NaN is no JSON number)" if "nan" in repr(value) else "is not a result of this version"
+        why = "can't be read (NaN is not a JSON number)" if "nan" in repr(value) else "is not a result of this version"
         assert line.getMessage() == f"{path}: line 2 {why}, and counts as missing"
 
 

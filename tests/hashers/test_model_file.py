@@ -171,7 +171,7 @@ def test_a_key_that_is_there_twice_is_refused(tmp_path):
     text = content[8 : 8 + size].rstrip()
     doubled = text[:-1] + b',"mean_":' + json.dumps(json.loads(text)["mean_"]).encode() + b"}"
     path.write_bytes(len(doubled).to_bytes(8, "little") + doubled + content[8 + size :])
-    with pytest.raises(ModelFileError, match="a key is there twice"):
+    with pytest.raises(ModelFileError, match="a key occurs twice"):
         hashlearn.load(path)
 
 

@@ -242,8 +242,8 @@ def test_labels_of_any_kind_are_the_same_classes(digits):
     [
         (lambda y: None, "SDHDNN learns from labels: it requires y"),
         (lambda y: y[:-1], "y must have a label for each of the 300 samples; got 299"),
-        (lambda y: np.eye(10)[y], r"got shape \(300, 10\); several labels an item are not supported"),
-        (lambda y: [{int(k), 11} for k in y], "item 0 is {.*several labels an item are not supported"),
+        (lambda y: np.eye(10)[y], r"got shape \(300, 10\); several labels per item are not supported"),
+        (lambda y: [{int(k), 11} for k in y], "item 0 is {.*several labels per item are not supported"),
         (lambda y: [None if i == 7 else k for i, k in enumerate(y)], "y must have a label for every item; item 7"),
         (lambda y: y * 0, "samples of at least 2 classes; got 1: "),
         (lambda y: np.arange(300), "of the 300 classes none has two samples to train on"),

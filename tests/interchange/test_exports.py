@@ -161,7 +161,7 @@ def answers(text):
 
 
 def test_postgres_finds_the_same(collection, tmp_path, postgres, monkeypatch):
-    monkeypatch.setattr(exports, "_ROWS_A_STATEMENT", 70)
+    monkeypatch.setattr(exports, "_ROWS_PER_STATEMENT", 70)
     (file,) = export_pgvector(collection, tmp_path / "codes.sql", table=f"public.Codes_{collection.n_bits}")
     name = f'public."Codes_{collection.n_bits}"'
     # However the server reads backslashes otherwise.
@@ -222,7 +222,7 @@ def test_what_postgres_can_not_hold_is_refused(tmp_path):
 )
 def test_a_table_has_a_plain_name(table, tmp_path):
     with made(tmp_path / "x.hl", 8, n=3) as collection:
-        with pytest.raises(ValueError, match="a table's name must have") as caught:
+        with pytest.raises(ValueError, match="a table name must have") as caught:
             export_pgvector(collection, tmp_path / "x.sql", table=table)
         assert "\n" not in str(caught.value)
         assert not (tmp_path / "x.sql").exists()

@@ -263,13 +263,11 @@ def test_an_export_that_fails_leaves_the_file_as_it_was(digits, tmp_path, monkey
     for value in (np.nan, 1e39):
         broken = fitted("itq", *digits)
         broken.components_[3, 2] = value
-        with pytest.raises(ValueError, match="values that are not finite in float32: it can't be exported"):
+        with pytest.raises(ValueError, match="can't be exported: some of its values are not finite in float32"):
             export_onnx(broken, path)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "onnx", None)
-        with pytest.raises(
-            MissingExtraError, match=r'onnx is needed for ONNX files; run: pip install "hashlearn\[onnx\]"'
-        ):
+        with pytest.raises(MissingExtraError, match=r"onnx is needed for this; .*: pip install '\.\[onnx\]'"):
             export_onnx(hasher, path)
 
     def full_disk(self, data):

@@ -77,7 +77,7 @@ def test_an_empty_index_of_any_sane_length_opens(tmp_path):
 @pytest.mark.parametrize(
     ("text", "extra", "words"),
     [
-        (lambda h: json.dumps(h)[:-1] + ',"ids":' + json.dumps(h["ids"]) + "}", b"", "a key is there twice"),
+        (lambda h: json.dumps(h)[:-1] + ',"ids":' + json.dumps(h["ids"]) + "}", b"", "a key occurs twice"),
         (lambda h: json.dumps(h | {"ids": {**h["ids"], "data_offsets": [0, 24]}}), b"", "overlap"),
         (lambda h: json.dumps(h | {"ids": {**h["ids"], "data_offsets": [4, 28]}}), b"", "overlap"),
         (lambda h: json.dumps(h | {"ids": {**h["ids"], "data_offsets": [14, 38]}}), bytes(8), "leave bytes out"),

@@ -1,7 +1,7 @@
-"""The data sets of the hashing literature, split as the papers split them.
+"""The data sets of the hashing literature, split as in the papers.
 
-``load("digits")`` needs no download. ``mnist`` and ``cifar10`` are fetched on first use, checked by SHA-256
-and cached; the SIFT sets are read from a folder you name.
+``load("digits")`` needs no download. ``mnist`` and ``cifar10`` are downloaded on first use, verified by SHA-256 and
+cached. The SIFT sets are read from a folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Entry:
-    """What a data set is, before it is loaded: how many rows of how many dimensions, and how it is had."""
+    """Description of a data set: its sizes, and where it comes from (``how``)."""
 
     description: str
     n_train: int
@@ -52,39 +52,39 @@ def _sift(name: str) -> Callable[..., Dataset]:
 
 DATASETS: dict[str, Entry] = {
     "digits": Entry(
-        "scikit-learn's 8×8 handwritten digits, raw values, labelled",
+        "scikit-learn's 8×8 handwritten digits, raw values, labeled",
         1_500, 1_500, 297, 64,
         "comes with scikit-learn",
         lambda source, show_progress: load_digits(),
         takes_source=False,
     ),
     "mnist": Entry(
-        "28×28 handwritten digits, raw intensities, labelled",
+        "28×28 handwritten digits, raw intensities, labeled",
         60_000, 60_000, 10_000, 784,
         "downloaded, or a folder of the four IDX files: source= or HASHLEARN_MNIST",
         load_mnist,
     ),
     "cifar10": Entry(
-        "32×32 photographs of ten classes, 320-D GIST, labelled",
+        "32×32 photographs of ten classes, 320-D GIST, labeled",
         50_000, 50_000, 10_000, 320,
         "downloaded, or cifar-10-*.tar.gz: source= or HASHLEARN_CIFAR10",
         load_cifar10,
     ),
     "cifar10-dh": Entry(
-        "CIFAR-10 as in the Deep Hashing comparison, 512-D GIST, random queries by split=, labelled",
+        "CIFAR-10 as in the Deep Hashing comparison, 512-D GIST, random queries by split=, labeled",
         59_000, 59_000, 1_000, 512,
         "as cifar10",
         load_cifar10_dh,
         takes_split=True,
     ),
     "sift1m": Entry(
-        "SIFT descriptors with published nearest neighbours (TEXMEX)",
+        "SIFT descriptors with published nearest neighbors (TEXMEX)",
         100_000, 1_000_000, 10_000, 128,
         "a folder with the unpacked sift.tar.gz: source= or HASHLEARN_SIFT1M",
         _sift("sift1m"),
     ),
     "siftsmall": Entry(
-        "the small sibling of SIFT1M, with published nearest neighbours (TEXMEX)",
+        "a small version of SIFT1M, with published nearest neighbors (TEXMEX)",
         25_000, 10_000, 100, 128,
         "a folder with the unpacked siftsmall.tar.gz: source= or HASHLEARN_SIFTSMALL",
         _sift("siftsmall"),
@@ -99,7 +99,7 @@ DATASETS: dict[str, Entry] = {
 
 
 def names() -> list[str]:
-    """The names `load` knows."""
+    """The names that `load` accepts."""
     return list(DATASETS)
 
 
@@ -110,17 +110,34 @@ def load(
     split: int = 0,
     show_progress: bool | None = None,
 ) -> Dataset:
-    """The data set of that name, split for training, searching and asking.
+    """Load a data set, split into training, database and query vectors.
 
-    Args:
-        name: One of `names`; `DATASETS` describes them.
-        source: The user's own file or folder, used instead of any download.
-        split: The repetition of a data set with random splits (``cifar10-dh``): its seed.
-        show_progress: Bars for downloads and features; None: on a terminal only.
+    Parameters
+    ----------
+    name : str
+        One of `names`; `DATASETS` describes them.
+    source : path-like, optional
+        A file or folder to read instead of downloading.
+    split : int
+        Seed of the random split, for ``cifar10-dh`` only.
+    show_progress : bool, optional
+        Whether to show bars for downloads and features. Default: on a terminal only.
 
-    Raises:
-        ValueError: An unknown name, or a parameter this data set has no use for.
-        DatasetError: It can't be had; the message says why and what to do.
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, or a parameter that this data set does not use.
+    DatasetError
+        If the data set is not available; the message says why and what to do.
+
+    Examples
+    --------
+    >>> load("digits").queries.shape
+    (297, 64)
     """
     if name not in DATASETS:
         raise ValueError(f"name must be one of {', '.join(DATASETS)}; got {name!r}.")

@@ -1,4 +1,4 @@
-"""The three wrappers CIFAR-10 comes in: the home page's binary and Python batches, and PNG sheets.
+"""The three file formats of CIFAR-10: the home page's binary and Python batches, and PNG sheets.
 
 A batch is decoded into images ``(n, 32, 32, 3)`` and labels ``(n,)``, uint8.
 """
@@ -34,7 +34,7 @@ _PIXELS = 3 * 32 * 32
 
 
 def read_batches(path: Path) -> Arrays:
-    """Images and labels from an archive, a folder that holds one, or a folder of unpacked batches."""
+    """Read images and labels from an archive, a folder with an archive, or a folder of unpacked batches."""
     batches: dict[str, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
     for name, content in _raw_batches(path):
         decode = _decode_binary if name.endswith(".bin") else _decode_pickle
@@ -46,7 +46,7 @@ def read_batches(path: Path) -> Arrays:
 
 
 def decode_sheets(files: Mapping[str, bytes]) -> Arrays:
-    """Six PNGs, one image of 1,024 pixels a row, and two JSON lists of labels (spelled so)."""
+    """Decode six PNGs, each row an image of 1,024 pixels, and two JSON lists of labels (spelled "lables")."""
     from PIL import Image
 
     try:
@@ -58,18 +58,18 @@ def decode_sheets(files: Mapping[str, bytes]) -> Arrays:
             np.array(parse_json(files[f"{part}_lables.json"]), dtype=np.uint8) for part in ("train", "test")
         )
         return _assemble(tuple(sheets), (train_labels, test_labels))
-    except Exception as error:  # a damaged picture can make Pillow raise anything
+    except Exception as error:  # Pillow can raise anything on a damaged image
         raise DatasetError(f"the sheets are damaged: {type(error).__name__}: {one_line(error)}") from error
 
 
 def _assemble(images: tuple[NDArray[np.uint8], ...], labels: tuple[NDArray[np.uint8], ...]) -> Arrays:
-    """The last is the test set's, the others together the training set's."""
+    """Join the parts: the last is the test set, the others are the training set."""
     parts = (np.concatenate(images[:-1]), np.concatenate(labels[:-1]), images[-1], labels[-1])
     return dict(zip(ARRAY_NAMES, map(np.ascontiguousarray, parts), strict=True))
 
 
 def _raw_batches(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Name (``data_batch_1.bin`` or ``data_batch_1``) and content of each batch found."""
+    """Yield the name (``data_batch_1.bin`` or ``data_batch_1``) and the content of each batch that exists."""
     if path.is_file():
         names = [f"{kind_folder}/{name}{ending}" for ending, (kind_folder, _) in _KINDS.items() for name in BATCHES]
         for member, content in tar_members(path, dict.fromkeys(names, _LIMIT)):
@@ -85,7 +85,7 @@ def _raw_batches(path: Path) -> Iterator[tuple[str, bytes]]:
             yield from _raw_batches(path / archive)
             return
     expected = [name for kind in _KINDS.values() for name in kind]
-    raise DatasetError(f"{path} holds no CIFAR-10: none of {', '.join(expected)}, and no data_batch_1.")
+    raise DatasetError(f"{path} does not contain CIFAR-10: none of {', '.join(expected)}, and no data_batch_1.")
 
 
 def _bounded(file: Path) -> bytes:
@@ -95,14 +95,14 @@ def _bounded(file: Path) -> bytes:
 
 
 def _to_images(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Rows of a red, a green and a blue 32×32 plane to ``(n, 32, 32, 3)``."""
+    """Convert rows of a red, a green and a blue 32×32 plane to ``(n, 32, 32, 3)``."""
     return planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
 
 
 def _decode_binary(content: bytes, what: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Rows of one label byte and 3,072 pixel bytes."""
     if len(content) % (1 + _PIXELS):
-        raise DatasetError(f"{what} is cut off: {len(content):,} bytes are no whole number of images.")
+        raise DatasetError(f"{what} is cut off: {len(content):,} bytes are not a whole number of images.")
     rows = np.frombuffer(content, dtype=np.uint8).reshape(-1, 1 + _PIXELS)
     return _to_images(rows[:, 1:]), rows[:, 0]
 
@@ -127,19 +127,19 @@ class _ForbiddenName(pickle.UnpicklingError):
 
 
 class _PickledType:
-    """Stands in for ``numpy.dtype``: remembers the type's code."""
+    """Replaces ``numpy.dtype``: stores the type code."""
 
     def __init__(self, code: Any, *_: Any) -> None:
         self.code = code
 
     def __setstate__(self, state: Any) -> None:
-        pass  # byte order and the like; a byte has none
+        pass  # byte order and the like, which bytes don't have
 
 
 class _PickledArray:
-    """Stands in for ``numpy.ndarray``: remembers the state and makes the array itself from its raw bytes.
+    """Replaces ``numpy.ndarray``: stores the state and creates the array from its raw bytes.
 
-    NumPy's own ``__setstate__`` trusts what it is given; a pickle made to hurt could use that.
+    NumPy's own ``__setstate__`` trusts its arguments, which a malicious pickle could exploit.
     """
 
     def __init__(self, *_: Any) -> None:
@@ -151,12 +151,12 @@ class _PickledArray:
     def array(self) -> NDArray[np.uint8]:
         _, shape, kind, in_columns, raw = self.state
         if kind.code not in (b"u1", "u1") or in_columns:
-            raise ValueError("the images are no row-major uint8 array")
+            raise ValueError("the images are not a row-major uint8 array")
         return np.frombuffer(raw, dtype=np.uint8).reshape(shape)
 
 
 class _BatchUnpickler(pickle.Unpickler):
-    """Knows the three names an array's pickle needs, and refuses every other."""
+    """Accepts only the names that the pickle of an array needs."""
 
     _NAMES: Mapping[tuple[str, str], type] = {
         ("numpy", "dtype"): _PickledType,
@@ -170,5 +170,5 @@ class _BatchUnpickler(pickle.Unpickler):
             return self._NAMES[module_name, global_name]
         except KeyError:
             raise _ForbiddenName(
-                f"its pickle asks for {module_name}.{global_name}, which has no place in a batch of images"
+                f"its pickle refers to {module_name}.{global_name}, which a batch of images does not need"
             ) from None

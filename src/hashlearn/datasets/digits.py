@@ -1,4 +1,4 @@
-"""The 1,797 real handwritten digits that scikit-learn carries (8×8, values 0…16): no download at all."""
+"""The 1,797 handwritten digits that come with scikit-learn (8×8, values 0…16): no download."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEED = 0
 
 
 def load_digits() -> Dataset:
-    """Raw values (uint8, 64-D): 1,500 to train on and search in, 297 queries, always the same, by class."""
+    """Raw values (uint8, 64-D): 1,500 training and database rows, 297 queries; a fixed stratified split."""
     import sklearn.datasets
 
     bunch = sklearn.datasets.load_digits()
@@ -34,9 +34,9 @@ def load_digits() -> Dataset:
 
 
 def stratified_split(labels: Array, n_queries: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row numbers of the queries and of all other rows, ascending; each class gives its share within one row.
+    """Rows of the queries and all other rows, ascending. Classes are represented in proportion, within one row.
 
-    The rows, shuffled and then sorted by class, are sampled at equal steps.
+    The rows are shuffled, sorted by class, and sampled at equal steps.
     """
     n = len(labels)
     shuffled = np.random.default_rng(seed).permutation(n)

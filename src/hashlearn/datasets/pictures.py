@@ -1,4 +1,4 @@
-"""The images of a data set as PNG files in folders, as anyone's pictures are."""
+"""Write the images of a data set as PNG files in folders."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hashlearn.progress import progress_bar
 
 __all__ = ["IMAGE_SETS", "write_pictures"]
 
-#: The data sets that are images.
+#: Data sets that consist of images.
 IMAGE_SETS: dict[str, Callable[..., ImageSet]] = {"mnist": mnist_images, "cifar10": cifar10_images}
 
 
 def write_pictures(images: ImageSet, folder: str | os.PathLike[str], *, show_progress: bool | None = None) -> int:
-    """Write ``train/CLASS/NUMBER.png`` and ``test/CLASS/NUMBER.png`` below ``folder``; returns how many there are.
+    """Write ``train/CLASS/NUMBER.png`` and ``test/CLASS/NUMBER.png`` below ``folder``; return the number of images.
 
-    The number is the image's row. Files that are there already are left as they are, so that it can go on.
+    The number in a name is the image's row. Existing files are kept, so an interrupted call can be repeated.
     """
     from PIL import Image
 
@@ -35,7 +35,7 @@ def write_pictures(images: ImageSet, folder: str | os.PathLike[str], *, show_pro
                 path = Path(folder) / part / images.class_names[label] / f"{row:05}.png"
                 if not path.exists():
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    # Renamed when it is whole; not forced to the disk each, which would take minutes.
+                    # Renamed when complete, but not flushed to the disk one by one, which would take minutes.
                     temporary = path.with_suffix(".part")
                     Image.fromarray(image).save(temporary, "PNG")
                     os.replace(temporary, path)

@@ -1,6 +1,6 @@
-"""SIFT descriptors from a folder you name: SIFT1M and siftsmall (Jégou et al. 2011), and a stand-in.
+"""SIFT descriptors from a folder: SIFT1M and siftsmall (Jégou et al. 2011), and a stand-in.
 
-Files are memory-mapped. One that lies there as ``.xz`` is unpacked once, into the cache.
+Files are memory-mapped. A ``.xz`` file is unpacked once, into the cache.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SiftFile:
 
     @property
     def limit(self) -> int:
-        """Bytes at most: the header of .npy, or the four bytes before each vector; 4-byte values."""
+        """Maximal size in bytes: the header of .npy, or the four bytes before each vector; 4-byte values."""
         return 4096 + self.rows * 4 * (self.columns + 1)
 
 
@@ -99,18 +99,21 @@ SETS = {
 
 
 def load_sift(name: str, source: str | os.PathLike[str] | None = None, *, show_progress: bool | None = None) -> Dataset:
-    """The learn, base and query files of the folder ``source`` (or the set's environment variable) names.
+    """Load the learn, base and query files from the folder ``source``, or from the set's environment variable.
 
-    Raises:
-        DatasetError: No folder is named, a file is missing or damaged, or is not of the set's size.
-        ChecksumError: A file's content is not the set's.
+    Raises
+    ------
+    DatasetError
+        If no folder is given, or a file is missing, damaged or of the wrong size.
+    ChecksumError
+        If a file has wrong data.
     """
     parts = SETS[name]
     folder = named_source(source, parts.variable)
     if folder is None:
         raise DatasetError(
             f"{name} is read from a folder with {parts.base.name}, {parts.learn.name}, … (or their .xz): "
-            f"name it with source= or the environment variable {parts.variable}."
+            f"pass it as source= or in the environment variable {parts.variable}."
         )
     base = _read(folder, parts.base, show_progress)
     without_learn = parts.learn.optional and _find(folder, parts.learn) is None
@@ -118,7 +121,7 @@ def load_sift(name: str, source: str | os.PathLike[str] | None = None, *, show_p
     query = _read(folder, parts.query, show_progress)
     truth = None if parts.truth is None else _read(folder, parts.truth, show_progress)
     if truth is not None and not (truth.min() >= 0 and truth.max() < len(base)):
-        raise DatasetError(f"{folder}: the ground truth names rows outside 0…{len(base) - 1}.")
+        raise DatasetError(f"{folder}: the ground truth has rows outside 0…{len(base) - 1}.")
     note = parts.note
     if without_learn:
         note += f"; {parts.learn.name} is not there, so training is on the base"
@@ -135,18 +138,18 @@ def load_sift(name: str, source: str | os.PathLike[str] | None = None, *, show_p
 
 
 def _find(folder: Path, file: SiftFile) -> Path | None:
-    """The file itself or its ``.xz``, whichever is there."""
+    """The file or its ``.xz``, whichever exists."""
     plain, packed = folder / file.name, folder / f"{file.name}.xz"
     return plain if plain.is_file() else packed if packed.is_file() else None
 
 
 def _read(folder: Path, file: SiftFile, show_progress: bool | None) -> Array:
-    """The file's vectors, checked."""
+    """Read and check the vectors of a file."""
     from hashlearn.vectors import read_vectors
 
     path = _find(folder, file)
     if path is None:
-        raise DatasetError(f"{folder} holds neither {file.name} nor {file.name}.xz.")
+        raise DatasetError(f"{folder} has neither {file.name} nor {file.name}.xz.")
     if path.suffix == ".xz":
         path = _unpacked(path, file, show_progress)
     elif file.sha256 is not None:
@@ -160,7 +163,7 @@ def _read(folder: Path, file: SiftFile, show_progress: bool | None) -> Array:
 
 
 def _unpacked(packed: Path, file: SiftFile, show_progress: bool | None) -> Path:
-    """The unpacked copy in the cache, under a name made of the packed file's content and its own name."""
+    """The unpacked copy in the cache, named after the content of the packed file and the file's name."""
     path = cache_dir() / "sift" / f"{sha256_file(packed)[:16]}-{file.name}"
     if not is_sealed(path):
         with atomic_path(path) as temporary:

@@ -1,4 +1,4 @@
-"""Judging codes: who is a true neighbour, and how well a ranking by code finds them."""
+"""Evaluate codes: ground truth, and how well a ranking by code finds it."""
 
 from hashlearn.evaluation.diagnostics import BitStatistics, bit_statistics
 from hashlearn.evaluation.metrics import Scores, evaluate, evaluate_all

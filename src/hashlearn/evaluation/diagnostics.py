@@ -1,4 +1,4 @@
-"""What a set of codes is like, whatever it is for: balance of the bits, their correlation, how many codes are used."""
+"""Statistics of a set of codes: balance and correlation of the bits, number of distinct codes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ _BLOCK_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class BitStatistics:
-    """Of n codes of L bits, with bits as ±1.
+    """Statistics of n codes of L bits, with bits as ±1.
 
-    imbalance, most_imbalance
-        Mean and largest |mean of a bit|: 0 if it is 1 for half of the codes, 1 if it is the same for all.
-    correlation, most_correlation
-        Mean and largest |correlation of two bits|; a constant bit has correlation 0 with the others. 0 for one bit.
-    n_codes
-        Distinct codes.
-    utilisation
-        Distinct codes / the most there could be, min(n, 2^L).
-    entropy
-        Of the distribution of the codes, in bits; at most min(L, log₂ n).
+    Attributes
+    ----------
+    imbalance, most_imbalance : float
+        Mean and maximum over the bits of |mean|: 0 if a bit is 1 in half of the codes, 1 if it is constant.
+    correlation, most_correlation : float
+        Mean and maximum |correlation| over the pairs of bits. A constant bit has correlation 0; one bit alone, 0.
+    n_codes : int
+        Number of distinct codes.
+    utilisation : float
+        Distinct codes divided by the largest possible number, min(n, 2^L).
+    entropy : float
+        Entropy of the distribution of the codes, in bits; at most min(L, log₂ n).
     """
 
     imbalance: float
@@ -43,14 +45,14 @@ class BitStatistics:
 
 
 def bit_statistics(codes: ArrayLike, n_bits: int) -> BitStatistics:
-    """The statistics of packed codes (n, ceil(n_bits / 8)); blocks of rows, O(n (L² + log n)) time."""
+    """Compute the statistics of packed codes (n, ceil(n_bits / 8)) in O(n (L² + log n)) time."""
     packed = check_codes(codes, n_bits)
     n = len(packed)
     if not n:
         raise ValueError("codes must not be empty.")
     ones, both = np.zeros(n_bits), np.zeros((n_bits, n_bits))
     for start in range(0, n, _BLOCK_ROWS):
-        # Counts in a block stay below 2^24, so that float32 holds them exactly.
+        # Counts in a block stay below 2^24, which float32 represents exactly.
         bits = np.unpackbits(packed[start : start + _BLOCK_ROWS], axis=1, count=n_bits).astype(np.float32)
         ones += bits.sum(axis=0, dtype=np.float64)
         both += bits.T @ bits

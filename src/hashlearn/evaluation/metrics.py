@@ -1,7 +1,4 @@
-"""Average precision and precision within a Hamming radius of whole sets of queries, block by block on all cores.
-
-How a block is judged: :mod:`._judging`.
-"""
+"""Average precision and precision within a Hamming radius, computed block by block on all cores."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hashlearn.codes import check_codes, code_words, distance_type, distances_into
-from hashlearn.evaluation._judging import Distances, Judged, Spherical, judges_of
+from hashlearn.evaluation._ranking_metrics import BlockScores, Distances, SphericalRanks, make_scorers
 from hashlearn.evaluation.protocol import Protocol
 from hashlearn.evaluation.truth import Truth
 from hashlearn.progress import progress_bar
@@ -25,16 +22,30 @@ __all__ = ["Scores", "evaluate", "evaluate_all"]
 
 # Distances that one worker holds at a time (queries × database).
 _BLOCK_DISTANCES = 1 << 22
-# Longest code that is ranked by spherical distance: a histogram of its 1.3 million distinct ones takes 10 MiB.
-_MOST_SPHERICAL_BITS = 2048
+# Longest code for spherical distances: the histogram of its 1.3 million distinct values takes 10 MiB.
+_MAX_SPHERICAL_BITS = 2048
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What :func:`evaluate` found. Shares are between 0 and 1.
+    """The result of :func:`evaluate`. Scores are between 0 and 1.
 
-    ``average_precision`` (n_queries,) and ``precision_within[r]`` (n_queries,) are the values per query, ``map`` and
-    ``precision_at_radius[r]`` their means; ``empty_at_radius[r]`` is the share of queries with nothing within r.
+    Attributes
+    ----------
+    map : float
+        Mean average precision.
+    precision_at_radius : dict
+        Mean precision within each radius.
+    empty_at_radius : dict
+        Fraction of queries with no item within each radius.
+    average_precision : (n_queries,)
+        Average precision of each query.
+    precision_within : dict of (n_queries,)
+        Precision of each query within each radius.
+    n_bits, n_database, queries_without_relevant : int
+    protocol : Protocol
+    truth : str
+        Description of the ground truth.
     """
 
     map: float
@@ -49,7 +60,7 @@ class Scores:
     truth: str
 
     def as_dict(self) -> dict[str, Any]:
-        """The means and all that defines them, as plain values for JSON (not the values per query)."""
+        """The means and everything that defines them, as plain values for JSON, without the values per query."""
         return {
             "map": self.map,
             "precision_at_radius": {str(r): p for r, p in self.precision_at_radius.items()},
@@ -83,12 +94,38 @@ def evaluate(
     n_jobs: int | None = None,
     show_progress: bool | None = None,
 ) -> Scores:
-    """Rank the database for each query by the protocol's distance and judge the ranking against ``truth``.
+    """Rank the database for each query by the protocol's distance and compare the ranking with ``truth``.
 
-    Codes are packed (see :mod:`hashlearn.codes`). ``protocol=None``: ``Protocol()``. ``n_jobs=None``: a thread for
-    each core that this process may use.
+    Time grows with queries × database, memory with the database only.
 
-    Time grows with queries × database (docs/benchmarks.md); memory with the database, never with the pairs.
+    Parameters
+    ----------
+    query_codes, database_codes : (n, ceil(n_bits / 8))
+        Packed codes (see :mod:`hashlearn.codes`).
+    truth : Truth
+        The relevant items of each query.
+    n_bits : int
+        Code length.
+    protocol : Protocol, optional
+        How rankings become numbers. Default: ``Protocol()``.
+    n_jobs : int, optional
+        Number of threads. Default: one per available core.
+    show_progress : bool, optional
+        Default: show a progress bar on a terminal only.
+
+    Returns
+    -------
+    Scores
+
+    Examples
+    --------
+    >>> from hashlearn.codes import pack
+    >>> from hashlearn.evaluation import Truth, evaluate
+    >>> database = pack([[0, 0, 0, 0], [0, 0, 0, 1], [1, 1, 1, 1]])
+    >>> queries = pack([[0, 0, 0, 1], [0, 1, 1, 1]])
+    >>> truth = Truth.labels(["a", "a"], ["a", "a", "b"])
+    >>> evaluate(queries, database, truth, n_bits=4).average_precision.round(4).tolist()
+    [1.0, 0.5833]
     """
     protocols = [Protocol() if protocol is None else protocol]
     [scores] = evaluate_all(
@@ -107,13 +144,13 @@ def evaluate_all(
     n_jobs: int | None = None,
     show_progress: bool | None = None,
 ) -> list[Scores]:
-    """What :func:`evaluate` gives for each of the protocols, with distances and histograms made once for all."""
+    """Like :func:`evaluate`, for several protocols at once. Distances and histograms are computed only once."""
     protocols = list(protocols)
     if not protocols:
         raise ValueError("protocols must not be empty.")
     for protocol in protocols:
         if not isinstance(protocol, Protocol):
-            raise TypeError(f"protocols must be of the class Protocol; got {protocol!r}.")
+            raise TypeError(f"protocols must be Protocol objects; got {protocol!r}.")
     n_bits = operator.index(n_bits)
     queries = check_codes(query_codes, n_bits, "query_codes")
     database = check_codes(database_codes, n_bits, "database_codes")
@@ -122,32 +159,32 @@ def evaluate_all(
     if len(queries) != truth.n_queries:
         raise ValueError(f"truth is for {truth.n_queries} queries; got query_codes of {len(queries)}.")
     if truth.n_database not in (None, len(database)) or truth.min_database > len(database):
-        wanted = truth.n_database or f"at least {truth.min_database}"
-        raise ValueError(f"truth is for a database of {wanted} items; got database_codes of {len(database)}.")
+        expected = truth.n_database or f"at least {truth.min_database}"
+        raise ValueError(f"truth is for a database of {expected} items; got database_codes of {len(database)}.")
 
     by_spheres = any(protocol.distance == "spherical" for protocol in protocols)
-    if by_spheres and n_bits > _MOST_SPHERICAL_BITS:
-        raise ValueError(f"distance 'spherical' ranks codes of at most {_MOST_SPHERICAL_BITS:,} bits; got {n_bits:,}.")
+    if by_spheres and n_bits > _MAX_SPHERICAL_BITS:
+        raise ValueError(f"distance 'spherical' ranks codes of at most {_MAX_SPHERICAL_BITS:,} bits; got {n_bits:,}.")
 
     jobs = cores() if n_jobs is None else n_jobs
     if jobs < 1:
         raise ValueError(f"n_jobs must be at least 1, or None; got {n_jobs}.")
     query_words, database_words = code_words(queries), code_words(database)
-    spherical = Spherical(query_words, database_words, n_bits) if by_spheres else None
-    judges = judges_of(protocols, len(database), n_bits)
+    spherical = SphericalRanks(query_words, database_words, n_bits) if by_spheres else None
+    scorers = make_scorers(protocols, len(database), n_bits)
 
-    def judged(block: range) -> tuple[list[Judged], list[int]]:
-        """What each judge says of a range of queries, and how many items are relevant to each."""
+    def score(block: range) -> tuple[list[BlockScores], list[int]]:
+        """The scores of a range of queries under each protocol, and the number of items relevant to each query."""
         D = np.empty((len(block), len(database)), dtype=distance_type(n_bits))
         distances_into(query_words[:, block.start : block.stop], database_words, D)
         distances = {"hamming": Distances(D, n_bits + 1)}
         if spherical is not None:
             distances["spherical"] = Distances(spherical(block, D), spherical.n_distances)
         relevant = [truth.relevant(query) for query in block]
-        verdicts = [judge(distances[judge.protocol.distance], distances["hamming"], relevant) for judge in judges]
-        return verdicts, [len(ids) for ids in relevant]
+        results = [scorer(distances[scorer.protocol.distance], distances["hamming"], relevant) for scorer in scorers]
+        return results, [len(ids) for ids in relevant]
 
-    # A distance takes a byte or a few, a bin of a query's histogram 8.
+    # A distance takes one or a few bytes, a histogram bin 8.
     width = max(len(database), 8 * (n_bits + 1 if spherical is None else spherical.n_distances))
     rows = max(1, min(-(-len(queries) // jobs), _BLOCK_DISTANCES // width))
     blocks = [range(start, min(start + rows, len(queries))) for start in range(0, len(queries), rows)]
@@ -156,7 +193,7 @@ def evaluate_all(
         progress_bar("evaluate", len(queries), unit="queries", show=show_progress) as advance,
         ThreadPoolExecutor(jobs) as pool,
     ):
-        for block, part in zip(blocks, pool.map(judged, blocks), strict=True):
+        for block, part in zip(blocks, pool.map(score, blocks), strict=True):
             parts.append(part)
             advance(len(block))
     without = sum(count == 0 for _, counts in parts for count in counts)

@@ -1,8 +1,8 @@
-"""How a ranking by code is judged: choices that change the number, each with a name and a default.
+"""Evaluation protocols: every choice that changes a published number has a name and a default.
 
-Two published mAP values can be compared only if the ground truth, the AP rule, the cut-off, the order of ties and the
-distance are the same. The truth is its own object (:mod:`hashlearn.evaluation.truth`); the other choices are a
-:class:`Protocol`.
+Two mAP values can be compared only if the ground truth, the AP rule, the cutoff, the order of ties and the distance are
+the same. The ground truth is an object of its own (:mod:`hashlearn.evaluation.truth`); the other choices are the fields
+of a :class:`Protocol`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _AP_WORDS = {
     "trapezoid": "trapezoid rule over the precision-recall steps / all relevant items",
 }
 _TIE_WORDS = {"index": "ties in database order", "expected": "ties by expectation over all their orders"}
-# The usual distance goes without saying.
+# The usual distance is not mentioned.
 _DISTANCE_WORDS = {"hamming": "", "spherical": "ranked by spherical Hamming distance; "}
 
 
 def _whole(value: Any) -> int | None:
-    """A whole number as a plain int; None for anything else."""
+    """An integer of any type as a plain int; None for anything else."""
     try:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -39,25 +39,27 @@ def _whole(value: Any) -> int | None:
 class Protocol:
     """The choices that turn a ranking into numbers.
 
-    ap
-        ``"all"``: the precisions at the ranks of the retrieved relevant items, summed, divided by the number of all
-        relevant items. ``"retrieved"``: divided by the number of relevant items retrieved (differs for a truncated
-        list only). ``"trapezoid"``: each recall step of 1 / all relevant is weighted by the mean of the precisions
-        just before and at the relevant rank (before the first rank it is 1).
-    cutoff
-        Rank after which the list is cut for AP; None: the whole database.
-    ties
-        ``"index"``: equal distances are ordered by database index (a stable sort). ``"expected"``: AP is the exact
-        expectation over all orders of the tied items, so that it does not depend on the database's order.
-    radii
-        Hamming radii r of precision@r: per query, the share of relevant items among those at distance ≤ r (the
-        cut-off does not apply); a query with an empty ball counts 0. Always by plain Hamming distance.
-    distance
-        What ranks the database. ``"hamming"``: the number of differing bits. ``"spherical"``: the spherical Hamming
-        distance |a ⊕ b| / |a ∧ b|, differing bits over common 1 bits, for codes of spheres (SPH); infinite without
-        common 1 bits, but 0 between two codes that have no 1 bit at all.
-
     A query without any relevant item has AP 0 and stays in the mean.
+
+    Parameters
+    ----------
+    ap : {"all", "retrieved", "trapezoid"}
+        ``"all"``: the sum of the precisions at the ranks of the retrieved relevant items, divided by the number of all
+        relevant items. ``"retrieved"``: divided by the number of relevant items retrieved, which differs for a
+        truncated list only. ``"trapezoid"``: each recall step of 1 / all relevant is weighted by the mean of the
+        precisions just before and at the relevant rank. Before the first rank the precision is 1.
+    cutoff : int, optional
+        Rank after which the list is truncated for AP. Default: the whole database.
+    ties : {"expected", "index"}
+        ``"index"``: equal distances are ordered by database index (a stable sort). ``"expected"``: AP is the exact
+        expectation over all orders of the tied items, so it does not depend on the order of the database.
+    radii : tuple of int
+        Hamming radii r of precision@r: per query, the fraction of relevant items among those at distance ≤ r. The
+        cutoff does not apply. A query with no item within r counts 0. Always by plain Hamming distance.
+    distance : {"hamming", "spherical"}
+        The distance that ranks the database. ``"hamming"``: the number of differing bits. ``"spherical"``: the
+        spherical Hamming distance |a ⊕ b| / |a ∧ b|, differing bits over common 1 bits, for the codes of SPH. It is
+        infinite without common 1 bits, and 0 between two codes that have no 1 bits at all.
     """
 
     ap: ApRule = "all"
@@ -73,7 +75,7 @@ class Protocol:
             raise ValueError(f"ties must be one of {', '.join(_TIE_WORDS)}; got {self.ties!r}.")
         if self.distance not in _DISTANCE_WORDS:
             raise ValueError(f"distance must be one of {', '.join(_DISTANCE_WORDS)}; got {self.distance!r}.")
-        # A list, as JSON gives it, and NumPy's integers are fine; they are kept as plain values.
+        # Lists (from JSON) and NumPy integers are accepted and stored as plain values.
         cutoff = None if self.cutoff is None else _whole(self.cutoff)
         if self.cutoff is not None and (cutoff is None or cutoff < 1):
             raise ValueError(f"cutoff must be a whole number of at least 1, or None; got {self.cutoff!r}.")
@@ -89,20 +91,20 @@ class Protocol:
         return f"{ranked}AP: {_AP_WORDS[self.ap]}; {cut}; {_TIE_WORDS[self.ties]}; precision@r: an empty ball counts 0"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values; ``Protocol(**d)`` makes it again, also after a trip through JSON."""
+        """Plain values for JSON; ``Protocol(**d)`` restores the protocol."""
         return asdict(self)
 
     @classmethod
     def preset(cls, name: str) -> Protocol:
-        """The protocol of one of the paper's experiments, by name (the keys of ``SETTINGS``)."""
+        """The protocol of one of the paper's experiments, by its name in ``SETTINGS``."""
         return setting(name).protocol
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One experiment's way of judging: who is a true neighbour, and the protocol.
+    """The ground truth and the protocol of one experiment.
 
-    ``truth`` is ``"neighbours"`` (the ``k`` Euclidean nearest neighbours) or ``"labels"`` (equal class labels).
+    ``truth`` is ``"neighbours"`` (the ``k`` Euclidean nearest neighbors) or ``"labels"`` (equal class labels).
     """
 
     truth: Literal["neighbours", "labels"]
@@ -110,13 +112,13 @@ class Setting:
     k: int | None = None
 
 
-# Ties by index: the paper does not say, and MATLAB's sort, which the authors' code uses, is stable.
+# Ties by index: the paper does not specify it, and MATLAB's sort, which the authors' code uses, is stable.
 _WHOLE = Protocol(ties="index", radii=(3, 4))
 _FIFTY = Setting("neighbours", _WHOLE, k=50)
 _TEN_THOUSAND = Setting("neighbours", Protocol(cutoff=10_000, ties="index", radii=(3, 4)), k=10_000)
 
 #: The paper's settings by data set; ``-labels``: its supervised experiments. siftsmall (10,000 vectors) and digits are
-#: not in the paper: their k is scaled down.
+#: not in the paper; their k is smaller.
 SETTINGS: dict[str, Setting] = {
     "mnist": _FIFTY,
     "cifar10": _FIFTY,
@@ -131,8 +133,8 @@ SETTINGS: dict[str, Setting] = {
 
 
 def setting(name: str) -> Setting:
-    """The setting of that name, or a ValueError that lists the names there are."""
+    """Look up a setting by name; a ValueError lists the known names."""
     try:
         return SETTINGS[name]
     except KeyError:
-        raise ValueError(f"no setting is named {name!r}; there are: {', '.join(SETTINGS)}.") from None
+        raise ValueError(f"no setting is named {name!r}; choose from {', '.join(SETTINGS)}.") from None

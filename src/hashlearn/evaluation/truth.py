@@ -1,4 +1,4 @@
-"""Who is a true neighbour: the k nearest by Euclidean distance, or the items of the same class."""
+"""Ground truth: the k nearest neighbors by Euclidean distance, or the items of the same class."""
 
 from __future__ import annotations
 
@@ -16,15 +16,20 @@ from hashlearn.storage import cached_array, content_key
 
 __all__ = ["Truth", "euclidean_neighbours"]
 
-_LARGEST = 1e37  # squared lengths whose sums float32 still holds
+_LARGEST = 1e37  # squared lengths whose sums float32 can still represent
 _TINY = 1e-35  # what float32 may lose to underflow, in a sum of a few thousand squares
 
 
 class Truth:
-    """The relevant database items of each query. Made by :meth:`neighbours` or :meth:`labels`.
+    """The relevant database items of each query. Create it with :meth:`neighbours` or :meth:`labels`.
 
-    ``n_queries``; ``n_database`` (None if only ids are known: then the largest id is a lower bound,
-    ``min_database``); ``description``: one line for people, printed with every number.
+    Attributes
+    ----------
+    n_queries : int
+    n_database : int or None
+        Size of the database. None if only ids are known; then ``min_database`` is a lower bound.
+    description : str
+        One line for people, printed with every number.
     """
 
     def __init__(
@@ -46,19 +51,25 @@ class Truth:
         self._holes = holes  # whether -1 stands for nothing in a list
 
     def relevant(self, query: int) -> NDArray[Any]:
-        """Ids of the database items that are relevant to query number ``query``, each once."""
+        """Distinct ids of the database items that are relevant to query number ``query``."""
         ids = self._lists[query if self._list_of_query is None else self._list_of_query[query]]
         return ids[ids >= 0] if self._holes else ids
 
     @classmethod
     def neighbours(cls, ids: ArrayLike, description: str | None = None, *, n_database: int | None = None) -> Truth:
-        """Truth from ids (n_queries, k) of each query's true neighbours; −1 marks a missing one.
+        """Create the ground truth from the ids of each query's true neighbors.
 
-        ``ids`` is not copied: leave it unchanged. ``n_database``, if it is known, is checked against the codes later.
+        Parameters
+        ----------
+        ids : (n_queries, k)
+            Database ids; −1 marks a missing neighbor. Not copied, so don't modify it afterwards.
+        description : str, optional
+        n_database : int, optional
+            Size of the database, to be checked against the codes.
         """
         ids = np.asarray(ids)
         if ids.ndim != 2 or ids.dtype.kind not in "iu":
-            raise ValueError(f"neighbours must be whole numbers (n_queries, k); got {ids.dtype} {ids.shape}.")
+            raise ValueError(f"neighbours must be whole numbers of shape (n_queries, k); got {ids.dtype} {ids.shape}.")
         if 0 in ids.shape:
             raise ValueError(f"neighbours must have at least one query and one neighbour; got shape {ids.shape}.")
         largest = -1
@@ -71,7 +82,7 @@ class Truth:
             twice = (block[:, 1:] == block[:, :-1]) & (block[:, 1:] >= 0)
             if twice.any():
                 row = start + int(np.flatnonzero(twice.any(axis=1))[0])
-                raise ValueError(f"neighbour ids must be distinct for a query; query {row} names one twice.")
+                raise ValueError(f"neighbour ids must be distinct within a query; query {row} repeats one.")
             largest = max(largest, int(block[:, -1].max()))
             holes = holes or bool(block[:, 0].min() < 0)
 
@@ -85,11 +96,11 @@ class Truth:
     def labels(
         cls, query_labels: Sequence[Hashable] | ArrayLike, database_labels: Sequence[Hashable] | ArrayLike
     ) -> Truth:
-        """Truth by class: relevant are the database items whose label equals the query's."""
+        """Create the ground truth from class labels: an item is relevant if its label equals the query's."""
         codes: dict[Hashable, int] = {}
         database = _label_codes(database_labels, codes, "database_labels")
         queries = _label_codes(query_labels, codes, "query_labels")
-        # Ids of each class's items, ascending: one stable sort, then slices of it.
+        # Ids of the items of each class, ascending: slices of one stable sort.
         order = np.argsort(database, kind="stable")
         ends = np.cumsum(np.bincount(database, minlength=len(codes)))
         members = np.split(order, ends[:-1])
@@ -102,7 +113,7 @@ class Truth:
 
 
 def _label_codes(labels: Any, codes: dict[Hashable, int], name: str) -> NDArray[np.intp]:
-    """Labels of any hashable kind as small numbers; ``codes`` learns the new ones."""
+    """Map labels of any hashable type to small integers; new labels are added to ``codes``."""
     values = label_list(labels, name)
     if not values:
         raise ValueError(f"{name} must not be empty.")
@@ -117,14 +128,33 @@ def euclidean_neighbours(
     cache: bool = False,
     show_progress: bool | None = None,
 ) -> NDArray[np.int32]:
-    """Ids (n_queries, k) of each query's ``k`` nearest database vectors, by (Euclidean distance, id). Exact.
+    """Find the ``k`` nearest database vectors of each query, exactly, ordered by (Euclidean distance, id).
 
-    FAISS finds candidates in float32; their distances are then computed in float64, and a query's answer is accepted
-    only if float32's rounding can't have hidden a nearer vector among the rest. Queries for which that can't be shown
-    are searched again with more candidates. Whole numbers that float32 handles without rounding (SIFT) need no float64.
+    FAISS finds candidates in float32, and their distances are computed in float64. A query's result is accepted only
+    if rounding in float32 can't have hidden a nearer vector; otherwise the query is searched again with more
+    candidates. Integers that float32 handles without rounding (SIFT) need no float64.
 
-    ``cache=True`` keeps the answer in the cache folder, keyed by the content of both sets and k; it is then
-    memory-mapped and read-only.
+    Parameters
+    ----------
+    queries : (n_queries, n_features)
+    database : (n_database, n_features)
+    k : int
+    cache : bool
+        Keep the result in the cache folder, keyed by the content of both arrays and ``k``. It is then memory-mapped
+        and read-only.
+    show_progress : bool, optional
+        Default: show a progress bar on a terminal only.
+
+    Returns
+    -------
+    (n_queries, k)
+        Database ids, int32.
+
+    Examples
+    --------
+    >>> euclidean_neighbours([[0.0], [9.0]], [[5.0], [1.0], [8.0]], k=2)
+    array([[1, 0],
+           [2, 0]], dtype=int32)
     """
     try:
         k = operator.index(k)
@@ -132,9 +162,8 @@ def euclidean_neighbours(
         raise ValueError(f"k must be a whole number; got {k!r}.") from None
     queries, database = _vectors(queries, "queries"), _vectors(database, "database")
     if queries.shape[1] != database.shape[1]:
-        raise ValueError(
-            f"queries and database must have equally many features; got {queries.shape[1]} and {database.shape[1]}."
-        )
+        got = f"{queries.shape[1]} and {database.shape[1]}"
+        raise ValueError(f"queries and database must have the same number of features; got {got}.")
     if not 1 <= k <= len(database):
         raise ValueError(f"k must be between 1 and {len(database)} (the size of the database); got {k}.")
 
@@ -153,7 +182,7 @@ def _vectors(values: ArrayLike, name: str) -> NDArray[Any]:
     if len(array) > np.iinfo(np.int32).max:
         raise ValueError(f"{name} may have at most 2^31 - 1 rows; got {len(array)}.")
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and max(abs(int(array.min())), int(array.max())) > 2**53:
-        raise ValueError(f"{name} may hold whole numbers up to 2^53, which float64 holds exactly; got larger ones.")
+        raise ValueError(f"{name} may hold whole numbers up to 2^53, the exact range of float64; got larger ones.")
     return array
 
 
@@ -164,12 +193,12 @@ def _exact_neighbours(
 
     n_features = database.shape[1]
     exact32 = _whole_and_small(queries) and _whole_and_small(database)
-    # Distances do not change with the origin; a central one keeps the squares, and so their rounding, small.
+    # Distances don't depend on the origin. A central one keeps the squares, and so the rounding errors, small.
     origin = np.zeros(n_features) if exact32 else np.asarray(np.mean(database, axis=0, dtype=np.float64))
     unit = 1.0 if exact32 else _unit(database, origin)
     base = _as_float32(database, origin, unit)
     if not np.einsum("ij,ij->i", base, base, dtype=np.float64).max() < _LARGEST:
-        raise ValueError("database must be finite, with no vector 1e18 times as long as a typical one; it is not.")
+        raise ValueError("database must be finite, with no vector 1e18 times longer than a typical one.")
     index = faiss.IndexFlatL2(n_features)
     index.add(base)
     del base  # FAISS has its own copy
@@ -177,7 +206,7 @@ def _exact_neighbours(
     out = np.empty((len(queries), k), dtype=np.int32)
     slack = 2 * (n_features + 8) * float(np.finfo(np.float32).eps)
     pending: NDArray[np.intp] = np.arange(len(queries))
-    width = k + max(32, k // 20)  # spare candidates: ties and rounding at the k-th distance seldom need a second round
+    width = k + max(32, k // 20)  # spare candidates, so that ties and rounding rarely need a second round
     with progress_bar("true neighbours", len(queries), unit="queries", show=show_progress) as advance:
         while pending.size:
             width = min(width, len(database))
@@ -188,10 +217,12 @@ def _exact_neighbours(
                 block = _as_float32(queries[batch], origin, unit)
                 lengths = np.einsum("ij,ij->i", block, block, dtype=np.float64)
                 if not lengths.max() < _LARGEST:
-                    raise ValueError("queries must be finite, none 1e18 times as far away as the database is wide.")
+                    raise ValueError(
+                        "queries must be finite, with no vector 1e18 times longer than a typical one of the database."
+                    )
                 rough, ids = index.search(block, width)
                 for i, query in enumerate(batch):
-                    # By id first: the stable sort by distance then leaves ties in the order of their ids.
+                    # Sorted by id first, so that the stable sort by distance leaves ties in the order of their ids.
                     by_id = np.argsort(ids[i])
                     candidates = ids[i, by_id]
                     exact = rough[i, by_id] if exact32 else _distances(queries[query], database, candidates)
@@ -212,7 +243,7 @@ def _exact_neighbours(
 
 
 def _whole_and_small(X: NDArray[Any]) -> bool:
-    """Whether float32 computes squared distances of ``X`` without rounding: whole numbers, all sums below 2^24."""
+    """Whether float32 computes squared distances of ``X`` without rounding: integers, with all sums below 2^24."""
     for block in _row_blocks(X):
         values = block.astype(np.float64)
         if X.dtype.kind == "f" and not np.array_equal(values, np.rint(values)):
@@ -224,21 +255,21 @@ def _whole_and_small(X: NDArray[Any]) -> bool:
 
 
 def _unit(X: NDArray[Any], origin: NDArray[np.float64]) -> float:
-    """The power of two that brings the typical |x − origin| to about 1: squares then neither vanish nor overflow."""
+    """The power of two that scales the typical |x − origin| to about 1, so squares neither underflow nor overflow."""
     with np.errstate(over="ignore"):
         lengths = [np.abs(block - origin).max(axis=1) for block in _row_blocks(X)]
     typical = float(np.median(np.concatenate(lengths)))
     if not typical < 1e150:
-        raise ValueError("database must be finite, with values below 1e150, whose squares float64 holds; it is not.")
+        raise ValueError("database must be finite, with values below 1e150, whose squares float64 can represent.")
     return float(2.0 ** -np.floor(np.log2(typical))) if typical > 1e-150 else 1.0
 
 
 def _as_float32(X: NDArray[Any], origin: NDArray[np.float64], unit: float) -> NDArray[np.float32]:
-    """``(X − origin) · unit``, computed in float64, as contiguous float32; without either at most a cast."""
+    """``(X − origin) · unit``, computed in float64, as contiguous float32; just a cast if both are trivial."""
     if unit == 1.0 and not origin.any():
         return np.ascontiguousarray(X, dtype=np.float32)
     out = np.empty(X.shape, dtype=np.float32)
-    with np.errstate(over="ignore"):  # infinite values are looked for afterwards
+    with np.errstate(over="ignore"):  # infinite values are checked afterwards
         for source, target in zip(_row_blocks(X), _row_blocks(out), strict=True):
             np.multiply(source - origin, unit, out=target, casting="unsafe")
     return out

@@ -1,4 +1,4 @@
-"""Models, codes and collections for other programs: ONNX, sentence-transformers, FAISS, NumPy, Parquet, pgvector."""
+"""Export models, codes and collections: ONNX, sentence-transformers, FAISS, NumPy, Parquet, pgvector."""
 
 from hashlearn.interchange.embeddings import from_sentence_transformers, to_sentence_transformers
 from hashlearn.interchange.exports import EXPORTS, export_faiss, export_npy, export_parquet, export_pgvector

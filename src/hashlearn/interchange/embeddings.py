@@ -1,7 +1,7 @@
-"""Packed codes as the quantized embeddings of sentence-transformers, and back.
+"""Convert packed codes to quantized embeddings of sentence-transformers, and back.
 
-Its precision "ubinary" is the library's own packing (:mod:`hashlearn.codes`): uint8, the most significant bit first.
-"binary" is the same minus 128, int8. Hamming distances are the same in both.
+The precision "ubinary" has the same layout as packed codes (:mod:`hashlearn.codes`): uint8, most significant bit first.
+"binary" is the same minus 128, int8. Hamming distances are equal in both.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ PRECISIONS = ("ubinary", "binary")
 
 
 def check_precision(precision: str) -> str:
-    """The precision, if it is one of binary embeddings."""
+    """Check that the precision is one of ``PRECISIONS``."""
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be {' or '.join(PRECISIONS)}; got {precision!r}.")
     return precision
 
 
 def check_whole_bytes(n_bits: int) -> None:
-    """Refuse codes that end within a byte.
+    """Reject codes whose length is not a multiple of 8.
 
-    An embedding of the kind has no length beside its bytes. And releases of sentence-transformers differ in what they
-    make of such lengths: some fill each row's last byte with zeros, others let one row begin where the last one ends.
+    The length of a binary embedding is its number of bytes. Releases of sentence-transformers differ in how they pack
+    other lengths: some pad the last byte of each row with zeros, others start the next row in the same byte.
     """
     if n_bits % 8:
         raise ValueError(
@@ -37,20 +37,26 @@ def check_whole_bytes(n_bits: int) -> None:
 
 
 def to_sentence_transformers(codes: ArrayLike, n_bits: int, precision: str = "ubinary") -> NDArray[Any]:
-    """Packed codes (n, n_bits / 8) as "ubinary" (uint8) or "binary" (int8) embeddings of the same shape.
+    """Convert packed codes (n, n_bits / 8) to "ubinary" (uint8) or "binary" (int8) embeddings of the same shape.
 
-    A bit is 1 where sentence-transformers' ``quantize_embeddings`` of ``decision_function`` has 1, but for values that
-    are exactly 0, which count as positive here and as negative there.
+    The bits equal those of sentence-transformers' ``quantize_embeddings`` of ``decision_function``, except for values
+    that are exactly 0: they count as positive in hashlearn and as negative in sentence-transformers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> to_sentence_transformers(np.array([[0, 255]], dtype=np.uint8), 16, "binary")
+    array([[-128,  127]], dtype=int8)
     """
     check_precision(precision)
     check_whole_bytes(n_bits)
     checked = check_codes(codes, n_bits)
-    # Minus 128 turns the first bit over; as int8 that is the number.
+    # Flipping the first bit and reading the byte as int8 subtracts 128.
     return checked.copy() if precision == "ubinary" else (checked ^ np.uint8(128)).view(np.int8)
 
 
 def from_sentence_transformers(embeddings: ArrayLike) -> NDArray[np.uint8]:
-    """Packed codes (n, bytes), of 8 bits a byte, of "ubinary" (uint8) or "binary" (int8) embeddings."""
+    """Convert "ubinary" (uint8) or "binary" (int8) embeddings to packed codes (n, bytes) of 8 bits per byte."""
     array = np.asarray(embeddings)
     if array.dtype not in (np.uint8, np.int8):
         raise ValueError(f"embeddings must be ubinary (uint8) or binary (int8); got {array.dtype}.")

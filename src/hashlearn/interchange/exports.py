@@ -1,4 +1,4 @@
-"""A collection for other programs: a FAISS index, NumPy arrays, a Parquet table, SQL for PostgreSQL with pgvector."""
+"""Export a collection as a FAISS index, NumPy arrays, a Parquet table, or SQL for PostgreSQL with pgvector."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.codes import n_bytes, unpack
-from hashlearn.errors import shown
+from hashlearn.errors import import_extra, shown
 from hashlearn.search import Collection, Item
 from hashlearn.storage import atomic_path, atomic_paths
 
 __all__ = ["EXPORTS", "export_faiss", "export_npy", "export_parquet", "export_pgvector"]
 
 _BATCH = 10_000
-_ROWS_A_STATEMENT = 1_000
-# In JSON text; a backslash before it would make it plain characters.
+_ROWS_PER_STATEMENT = 1_000
+# An escaped NUL in JSON text; after another backslash it would be plain characters.
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def export_faiss(collection: Collection, path: str | os.PathLike[str]) -> list[Path]:
-    """A FAISS binary index with ids (``IndexBinaryIDMap2`` of an ``IndexBinaryFlat``), for ``faiss.read_index_binary``.
+    """Write a FAISS binary index with ids (``IndexBinaryIDMap2`` of an ``IndexBinaryFlat``).
 
-    Its length is a multiple of 8: codes of other lengths have zero bits at the end, which change no distance.
+    Read it with ``faiss.read_index_binary``. Codes are padded with zero bits to a multiple of 8, which does not change
+    distances.
     """
     import faiss
 
@@ -46,25 +47,23 @@ def export_faiss(collection: Collection, path: str | os.PathLike[str]) -> list[P
 
 
 def export_npy(collection: Collection, path: str | os.PathLike[str]) -> list[Path]:
-    """Packed codes (n, bytes) in ``NAME.npy`` and their ids (n,) in ``NAME-ids.npy``, beside each other."""
-    path = _with_ending(path, ".npy")
-    beside = path.with_name(f"{path.stem}-ids.npy")
+    """Write packed codes (n, bytes) to ``NAME.npy`` and their ids (n,) to ``NAME-ids.npy`` in the same folder."""
+    path = _check_extension(path, ".npy")
+    ids_path = path.with_name(f"{path.stem}-ids.npy")
     collection.refresh()
     ids, codes = collection.index.snapshot()
-    with atomic_paths(path, beside) as temporaries:  # never new codes beside old ids
+    with atomic_paths(path, ids_path) as temporaries:  # never new codes with old ids
         for temporary, array in zip(temporaries, (codes, ids), strict=True):
             np.save(temporary, np.ascontiguousarray(array), allow_pickle=False)
-    return [path, beside]
+    return [path, ids_path]
 
 
 def export_parquet(collection: Collection, path: str | os.PathLike[str]) -> list[Path]:
-    """A Parquet table: ``id`` int64, ``code`` (fixed bytes), ``source`` text, ``payload`` JSON text.
+    """Write a Parquet table: ``id`` int64, ``code`` (fixed-size binary), ``source`` text, ``payload`` JSON text.
 
-    The file's metadata say how many bits a code has (``n_bits``).
+    The file's metadata have the code length, ``n_bits``.
     """
-    from hashlearn.vectors._rules import extra
-
-    pa, parquet = extra("pyarrow"), extra("pyarrow.parquet")
+    pa, parquet = import_extra("pyarrow", "formats"), import_extra("pyarrow.parquet", "formats")
     fields = [
         pa.field("id", pa.int64(), nullable=False),
         pa.field("code", pa.binary(n_bytes(collection.n_bits)), nullable=False),
@@ -72,7 +71,7 @@ def export_parquet(collection: Collection, path: str | os.PathLike[str]) -> list
         pa.field("payload", pa.string()),
     ]
     schema = pa.schema(fields, metadata={"n_bits": str(collection.n_bits)})
-    path = _with_ending(path, ".parquet")
+    path = _check_extension(path, ".parquet")
     with atomic_path(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
         for codes, items in collection.batches(_BATCH):
             columns = [
@@ -86,14 +85,23 @@ def export_parquet(collection: Collection, path: str | os.PathLike[str]) -> list
 
 
 def export_pgvector(collection: Collection, path: str | os.PathLike[str], *, table: str | None = None) -> list[Path]:
-    """SQL that makes a table of PostgreSQL with pgvector: ``id``, ``code`` as ``bit(n)``, ``source``, ``payload``.
+    """Write SQL that creates a PostgreSQL table with ``id``, ``code`` as ``bit(n)``, ``source`` and ``payload``.
 
-    One transaction: ``psql DATABASE -f FILE``, or any other client. Nearest first: ``ORDER BY code <~> B'…', id``.
+    It is one transaction, needs pgvector, and runs with ``psql DATABASE -f FILE`` or any other client. For the nearest
+    codes first, use ``ORDER BY code <~> B'…', id``.
 
-    Args:
-        collection: What is exported.
-        path: The SQL file.
-        table: Its name, ``table`` or ``schema.table``; None: the collection's.
+    Parameters
+    ----------
+    collection : Collection
+    path : path-like
+        The SQL file.
+    table : str, optional
+        Name of the table, ``table`` or ``schema.table``. Default: the collection's name.
+
+    Returns
+    -------
+    list of Path
+        The files written.
     """
     quoted = _quoted(_table_name(collection.path.stem) if table is None else table)
     collection.refresh()
@@ -105,7 +113,7 @@ def export_pgvector(collection: Collection, path: str | os.PathLike[str], *, tab
             f"CREATE TABLE {quoted} (\n    id bigint PRIMARY KEY,\n    code bit({collection.n_bits}) NOT NULL,\n"
             "    source text,\n    payload jsonb\n);\n"
         )
-        for codes, items in collection.batches(_ROWS_A_STATEMENT):
+        for codes, items in collection.batches(_ROWS_PER_STATEMENT):
             rows = ",\n".join(
                 f"({item.id}, B'{bits}', {', '.join(_sql_texts(item))})"
                 for bits, item in zip(_bit_strings(codes, collection.n_bits), items, strict=True)
@@ -118,7 +126,7 @@ def export_pgvector(collection: Collection, path: str | os.PathLike[str], *, tab
     return [Path(path)]
 
 
-#: What ``hashlearn export --to`` takes of a collection; each says which files it wrote.
+#: Formats of ``hashlearn export --to`` for collections. Each function returns the files that it wrote.
 EXPORTS: dict[str, Callable[[Collection, str | os.PathLike[str]], list[Path]]] = {
     "faiss": export_faiss,
     "npy": export_npy,
@@ -132,7 +140,7 @@ def _payload_text(item: Item) -> str | None:
 
 
 def _bit_strings(codes: NDArray[np.uint8], n_bits: int) -> list[str]:
-    """``0110…`` of each code."""
+    """Each code as text, ``0110…``."""
     text = (unpack(codes, n_bits) + ord("0")).tobytes().decode("ascii")
     return [text[i : i + n_bits] for i in range(0, len(text), n_bits)]
 
@@ -149,23 +157,23 @@ def _sql_texts(item: Item) -> tuple[str, str]:
 
 
 def _quoted(table: str) -> str:
-    """A table's name as SQL. What breaks the rule is refused, not escaped, so that no name can be anything else."""
+    """Quote a table name. Other characters are rejected instead of escaped, to rule out SQL injection."""
     parts = table.split(".")
     if len(parts) > 2 or not all(re.fullmatch(r"[^\W\d]\w*", part) and len(part.encode()) <= 63 for part in parts):
         raise ValueError(
-            "a table's name must have 1 to 63 bytes, letters, digits and underscores, no digit first, or be two such "
-            f"names, schema.table; got {shown(table)}."
+            "a table name must have 1 to 63 bytes of letters, digits and underscores and not start with a digit, or be "
+            f"two such names, schema.table; got {shown(table)}."
         )
     return ".".join(f'"{part}"' for part in parts)
 
 
 def _table_name(stem: str) -> str:
-    """A name that needs no quotes."""
+    """Convert a file name to a table name that needs no quotes."""
     return re.sub(r"\W", "_", stem.lower(), flags=re.ASCII).lstrip("0123456789_")[:63] or "codes"
 
 
-def _with_ending(path: str | os.PathLike[str], ending: str) -> Path:
+def _check_extension(path: str | os.PathLike[str], extension: str) -> Path:
     path = Path(path)
-    if path.suffix.lower() != ending:
-        raise ValueError(f"the file's ending must be {ending}; got {path.name!r}.")
+    if path.suffix.lower() != extension:
+        raise ValueError(f"the file extension must be {extension}; got {path.name!r}.")
     return path

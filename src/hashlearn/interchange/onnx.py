@@ -1,14 +1,14 @@
-"""Encoders as ONNX files.
+"""Export encoders as ONNX files.
 
-The graph takes ``vectors``, float32 (n, n_features), n of any size, and gives
+The input of the graph is ``vectors``, float32 (n, n_features), for any n. Its outputs are
 
 - ``values``, float32 (n, n_bits), the decision function;
 - ``bits``, uint8 (n, n_bits), 1 where a value is ≥ 0;
 - ``codes``, uint8 (n, ceil(n_bits / 8)), the bits packed as in :mod:`hashlearn.codes`.
 
-It computes what the library does for float32 vectors, in the same order and types. What is left to the program that
-runs it is the order of the terms in a sum and the last digits of exp, tanh and the like: a bit can differ where its
-value is within rounding of 0. Operators are the standard's.
+The graph uses standard operators and computes the same as the library for float32 vectors, in the same order and types.
+The runtime determines the order of the terms in a sum and the last digits of exp, tanh and similar functions, so a bit
+can differ where its value is 0 within rounding.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from hashlearn.codes import n_bytes, pack
+from hashlearn.errors import import_extra
 from hashlearn.hashers import Hasher
 from hashlearn.hashers.steps import Activation, Affine, Center, Gaussian, Margins, Scale, Spheres, Step, UnitLength
 from hashlearn.storage import atomic_path
-from hashlearn.vectors._rules import extra
 
 FORMAT = "hashlearn encoder"
 VERSION = 1
-# Of 2022: taken by ONNX Runtime from 1.12 on.
+# From 2022; supported by ONNX Runtime since 1.12.
 _OPSET, _IR_VERSION = 17, 8
 _OPERATORS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu", "cos": "Cos"}
 
 
 def export_onnx(hasher: Hasher, path: str | os.PathLike[str]) -> None:
-    """Write the encoder of a fitted model to an ONNX file, whole or not at all (see the module's docstring).
+    """Write the encoder of a fitted model to an ONNX file atomically. See the module's docstring for the graph.
 
-    The file's ``metadata_props`` say the format and its version, the method, n_bits, n_features, the distance that the
-    codes are meant to be ranked by and the version of hashlearn.
+    The file's ``metadata_props`` have the format and its version, the method, ``n_bits``, ``n_features``, the distance
+    by which the codes should be ranked, and the version of hashlearn.
     """
-    onnx = extra("onnx", "onnx", "ONNX files")
+    onnx = import_extra("onnx", "onnx")
     check_is_fitted(hasher)
     graph = _Graph(onnx)
     values = "vectors"
@@ -49,7 +49,7 @@ def export_onnx(hasher: Hasher, path: str | os.PathLike[str]) -> None:
     graph("Identity", values, name="values")
     ones = graph("GreaterOrEqual", "values", np.float32(0))
     graph("Cast", ones, name="bits", to=onnx.TensorProto.UINT8)
-    # Byte j is the sum of its bits' powers of 2, which float32 holds: the identity's rows, packed, are those powers.
+    # Byte j is the sum of the powers of 2 of its bits. Those powers are the packed rows of the identity.
     powers = pack(np.eye(hasher.n_bits_, dtype=np.uint8))
     sums = graph("MatMul", graph("Cast", ones, to=onnx.TensorProto.FLOAT), powers.astype(np.float32))
     graph("Cast", sums, name="codes", to=onnx.TensorProto.UINT8)
@@ -59,7 +59,7 @@ def export_onnx(hasher: Hasher, path: str | os.PathLike[str]) -> None:
 
 
 class _Graph:
-    """Nodes and constants so far; calling it adds a node and gives the name of its output."""
+    """The nodes and constants of a graph. Calling it adds a node and returns the name of its output."""
 
     def __init__(self, onnx: Any) -> None:
         self.onnx = onnx
@@ -67,20 +67,20 @@ class _Graph:
         self._constants: list[Any] = []
 
     def __call__(self, operator: str, *inputs: str | ArrayLike, name: str = "", **attributes: Any) -> str:
-        """``inputs``: names of outputs, or constants."""
+        """Add a node; ``inputs`` are names of outputs, or constants."""
         name = name or f"{operator.lower()}_{len(self._nodes)}"
         names = [part if isinstance(part, str) else self._constant(part) for part in inputs]
         self._nodes.append(self.onnx.helper.make_node(operator, names, [name], name=name, **attributes))
         return name
 
     def _constant(self, value: ArrayLike) -> str:
-        """Real numbers as float32, whole ones as int64."""
+        """Add a constant: floats as float32, integers as int64."""
         array = np.asarray(value)
         if array.dtype.kind == "f":
-            with np.errstate(over="ignore"):  # seen below
+            with np.errstate(over="ignore"):  # checked below
                 array = array.astype(np.float32)
             if not np.isfinite(array).all():
-                raise ValueError("the model has values that are not finite in float32: it can't be exported.")
+                raise ValueError("the model can't be exported: some of its values are not finite in float32.")
         name = f"constant_{len(self._constants)}"
         self._constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
@@ -126,7 +126,7 @@ class _Graph:
 
 
 def _translate(step: Step, Y: str, graph: _Graph) -> str:
-    """Add what makes the next rows of the rows ``Y``; gives their name."""
+    """Add the nodes of one step, applied to the rows ``Y``; return the name of the result."""
     match step:
         case Center(offset):
             return graph("Sub", Y, offset)
@@ -155,27 +155,27 @@ def _translate(step: Step, Y: str, graph: _Graph) -> str:
 
 
 def _squares(Y: str, graph: _Graph, *, root: bool = False) -> str:
-    """‖y‖² (n, 1) or its root: squares in float32, their sum (and its root) in float64."""
+    """‖y‖² (n, 1) or its square root: squares in float32, their sum (and root) in float64."""
     kinds = graph.onnx.TensorProto
     total = graph("ReduceSum", graph("Cast", graph("Mul", Y, Y), to=kinds.DOUBLE), [1])
     return graph("Cast", graph("Sqrt", total) if root else total, to=kinds.FLOAT)
 
 
 def _divide(Y: str, sizes: str, graph: _Graph) -> str:
-    """Rows over their sizes (n, 1), which are 0 only for rows of zeros."""
+    """Divide rows by their sizes (n, 1), which are 0 only for rows of zeros."""
     return graph("Div", Y, graph("Where", graph("Greater", sizes, np.float32(0)), sizes, np.float32(1)))
 
 
 def _margins(Y: str, M: int, b: int, graph: _Graph) -> str:
     """See :class:`~hashlearn.hashers.steps.Margins`; a 0 in the shape of a Reshape keeps the size."""
     k = 1 << b
-    left = runs = graph("Reshape", Y, [0, M, k])
+    remaining = runs = graph("Reshape", Y, [0, M, k])
     margins = []
     for bit in range(b):  # the most significant first
-        halves = graph("Reshape", left, [0, M, 2, k >> (bit + 1)])
+        halves = graph("Reshape", remaining, [0, M, 2, k >> (bit + 1)])
         least = graph("ReduceMin", halves, axes=[3], keepdims=0)
         margins.append(graph("Sub", graph("Gather", least, [0], axis=2), graph("Gather", least, [1], axis=2)))
-        left = graph("ReduceMin", halves, axes=[2], keepdims=0)
+        remaining = graph("ReduceMin", halves, axes=[2], keepdims=0)
     values = graph("Concat", *margins, axis=2)
     nearest = graph("ArgMin", runs, axis=2, keepdims=0)
     bits = graph("Gather", np.arange(k)[:, None] >> np.arange(b)[::-1] & 1, nearest)

@@ -1,29 +1,28 @@
-"""Vectors in files, one vector a row; the format is chosen by the file's ending.
+"""Read and write files of vectors, one vector per row. The file's extension selects the format.
 
 ==================  ==============================  =======================================  =============
 ending              values                          layout                                   read
 ==================  ==============================  =======================================  =============
 .npy                any number                      NumPy's header, then the values          memory-mapped
-.fvecs              float32                         TEXMEX: every row is its dimension       memory-mapped
+.fvecs              float32                         TEXMEX: each row is its dimension        memory-mapped
 .bvecs              uint8                           (int32), then its values
 .ivecs              int32
 .fbin               float32                         big-ann-benchmarks: rows and columns     memory-mapped
 .u8bin              uint8                           (two uint32), then the values
 .i8bin              int8
 .ibin               int32
-.npz                any number                      a zip of .npy files; ``key``: which      into memory
-.hdf5  .h5          any number                      a data set; ``key``: its name            into memory
+.npz                any number                      a zip of .npy files; ``key``: its name   into memory
+.hdf5  .h5          any number                      a dataset; ``key``: its name             into memory
 .parquet            any number                      a list column; ``key``: its name         into memory
 ==================  ==============================  =======================================  =============
 
-"Any number" is float16/32/64 or (u)int8/16/32/64. The raw formats are little-endian. HDF5 and Parquet need the
-extra ``formats``, for reading and for writing.
+"Any number" is float16/32/64 or (u)int8/16/32/64. The raw formats are little-endian. HDF5 and Parquet need the extra
+``formats``.
 
-A file that breaks a rule is refused with a one-line :class:`~hashlearn.errors.VectorFileError`. Sizes that a
-header claims are compared with what the file holds and what memory is free before anything is allocated, and
-nothing is ever unpickled or evaluated. A Parquet file may stand for at most 1032 times its size, as deflate
-can't shrink more either, or for 256 MB. What is written as .npz, HDF5 or Parquet has checksums (in HDF5 also the
-attribute ``crc32`` of the data set, over its values in C order), which are compared when it is read.
+An invalid file raises a one-line :class:`~hashlearn.errors.VectorFileError`. The sizes in a header are compared with
+the size of the file and with the free memory before anything is allocated, and nothing is ever unpickled or evaluated.
+Files written as .npz, HDF5 or Parquet have checksums, which are verified on reading (in HDF5 also the attribute
+``hashlearn_crc32`` of the dataset, over its values in C order).
 """
 
 from __future__ import annotations
@@ -55,22 +54,30 @@ from hashlearn.vectors._rules import (
     refusing,
 )
 
-__all__ = ["FORMATS", "VectorFormat", "format_of", "read_labels", "read_vectors", "write_vectors"]
+__all__ = ["FORMATS", "VectorFormat", "format_of", "get_format", "read_labels", "read_vectors", "write_vectors"]
 
 
 def read_vectors(path: str | os.PathLike[str], *, key: str | None = None, check_finite: bool = True) -> Array:
-    """The vectors in ``path``: (n_rows, n_columns), in the file's type and the machine's byte order.
+    """Read the vectors in a file.
 
-    ``key`` names the array, data set or column in a file that can hold several; None takes the only one. In HDF5
-    that is ``train`` if there is one, else the only 2-D data set at the file's top level; a data set inside a
-    group needs its key, such as ``group/name``.
+    Parameters
+    ----------
+    path : path-like
+    key : str, optional
+        Name of the array, dataset or column in a file that can hold several. Default: the only one. In HDF5 the
+        default is ``train`` if it exists, else the only 2-D dataset at the top level of the file; a dataset inside a
+        group needs its key, such as ``group/name``.
+    check_finite : bool
+        Whether to look for NaN and infinity, which takes one pass over the values.
 
-    Memory-mapped formats (see the module's table) give a read-only view of the file without a copy, unless a .npy
-    file is in foreign byte order. ``check_finite=False`` skips the one pass over the values that looks for NaN and
-    infinity.
+    Returns
+    -------
+    (n_rows, n_columns)
+        In the file's type and the machine's byte order. For memory-mapped formats (see the module's table) a
+        read-only view of the file, unless a .npy file has a foreign byte order.
     """
     path = Path(path)
-    form = format_of(path, key)
+    form = get_format(path, key)
     check_regular(path)
     vectors = form.read(path, key)
     if check_finite:
@@ -79,13 +86,18 @@ def read_vectors(path: str | os.PathLike[str], *, key: str | None = None, check_
 
 
 def write_vectors(path: str | os.PathLike[str], vectors: Array, *, key: str | None = None) -> None:
-    """Write ``vectors``: (n_rows, n_columns) to ``path``, whole or not at all; an existing file is replaced.
+    """Write vectors to a file atomically. An existing file is replaced.
 
-    The values must be finite. A format of one fixed type takes any type whose values it can hold exactly.
-    ``key`` names the array (.npz: "vectors"), data set (HDF5: "train") or column (Parquet: "vector").
+    Parameters
+    ----------
+    path : path-like
+    vectors : (n_rows, n_columns)
+        Finite values. A format with one fixed type accepts every value that this type can represent exactly.
+    key : str, optional
+        Name of the array (.npz, default "vectors"), dataset (HDF5, "train") or column (Parquet, "vector").
     """
     path = Path(path)
-    form = format_of(path, key)
+    form = get_format(path, key)
     if path.is_dir():
         raise bad(path, "a file name is needed; found a directory")
     with refusing(path, "vectors must be an array or rows of equal length"):
@@ -101,8 +113,8 @@ def write_vectors(path: str | os.PathLike[str], vectors: Array, *, key: str | No
         form.write(temporary, vectors, key or form.default_key)
 
 
-def format_of(path: str | os.PathLike[str], key: str | None = None) -> VectorFormat:
-    """The format that the file's ending stands for, if it is one of ``FORMATS`` and takes the key."""
+def get_format(path: str | os.PathLike[str], key: str | None = None) -> VectorFormat:
+    """Look up the format of a file by its extension, and check that the format accepts ``key``."""
     path = Path(path)
     form = FORMATS.get(path.suffix.lower())
     if form is None:
@@ -114,12 +126,15 @@ def format_of(path: str | os.PathLike[str], key: str | None = None) -> VectorFor
     return form
 
 
+format_of = get_format  # the former name
+
+
 @dataclass(frozen=True)
 class VectorFormat:
-    """How one kind of file is read and written.
+    """How to read and write one file format.
 
-    ``dtype``: the one type of value it holds, None for any number. ``default_key``: the name a lone array is
-    written under, None if the format has no names.
+    ``dtype`` is the only type of value that the format holds, or None for any number. ``default_key`` is the name under
+    which an array is written, or None if the format has no names.
     """
 
     read: Callable[[Path, str | None], Array]

@@ -1,7 +1,7 @@
-"""HDF5, with h5py, which is imported when used.
+"""HDF5 files, with h5py.
 
-Names are looked up, and of the top level a bounded part is listed: a walk through a damaged file may never end. Values
-are written with their CRC-32, through a file of our own, which keeps errors of the disk from libhdf5.
+Names are looked up directly and only a bounded part of the top level is listed, because iterating over a damaged file
+may never end. Values are written with their CRC-32, through a file object that hides disk errors from libhdf5.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from hashlearn.errors import import_extra
 from hashlearn.vectors._rules import (
     Array,
     DType,
@@ -23,69 +24,68 @@ from hashlearn.vectors._rules import (
     blocks,
     check_dtype,
     check_shape,
-    extra,
     pick,
     refusing,
 )
 
 _CHUNK_BYTES = 1 << 20
-_MOST_NAMES = 300  # of the file's top level
-_MOST_LINKS = 100  # on the way to a data set: soft links may go around in circles
+_MAX_NAMES = 300  # listed from the top level
+_MAX_LINKS = 100  # followed to a dataset: soft links may form a cycle
 _FLETCHER_BYTES = 4
 _CRC = "hashlearn_crc32"
 
 
 def read_hdf5(path: Path, key: str | None) -> Array:
-    h5py = extra("h5py")
+    h5py = import_extra("h5py", "formats")
     with refusing(path, "is not a whole HDF5 file"), h5py.File(path, "r") as file:
         name, data = _choose(path, file, key and key.strip("/"), h5py)
         where = f"{path}: data set {name!r}"
         dtype, shape = check_dtype(where, data.dtype.str, str(data.dtype)), tuple(data.shape or ())
         check_shape(where, shape)
         _check_stored(where, data, shape)
-        # A chunk is unpacked as a whole, with its packed bytes beside it.
-        values = allocate(where, shape, dtype, beside=2 * math.prod(data.chunks or (0,)) * dtype.itemsize)
+        # A whole chunk is unpacked at a time, with its packed bytes still in memory.
+        values = allocate(where, shape, dtype, extra_bytes=2 * math.prod(data.chunks or (0,)) * dtype.itemsize)
         data.read_direct(values)
         _check_crc(where, data, values, dtype)
     return values
 
 
 def _choose(path: Path, file: Any, key: str | None, h5py: Any) -> tuple[str, Any]:
-    """The data set that ``key`` names, else ``train``, else the only table at the file's top level."""
-    wanted = "train" if key is None else key
-    item = _in_this_file(file, wanted.encode(), h5py)
+    """The dataset named ``key``; without a key ``train``, else the only 2-D dataset at the top level."""
+    name = "train" if key is None else key
+    item = _resolve(file, name.encode(), h5py)
     if isinstance(item, h5py.Dataset):
-        return wanted, item
-    found = _top_level(file, h5py)
-    tables = [name for name, item in found.items() if isinstance(item, h5py.Dataset) and len(item.shape or ()) == 2]
-    name = pick(path, key, found, tables, "2-D data set")
-    return name, found[name]
+        return name, item
+    items = _top_level(file, h5py)
+    tables = [name for name, item in items.items() if isinstance(item, h5py.Dataset) and len(item.shape or ()) == 2]
+    name = pick(path, key, items, tables, "2-D data set")
+    return name, items[name]
 
 
 def _top_level(file: Any, h5py: Any) -> dict[str, Any]:
-    """The data sets and groups (as ``name/``) at the top level, by name, or the first few of them."""
+    """The datasets and groups (as ``name/``) at the top level, by name; at most ``_MAX_NAMES``."""
     names: list[bytes] = []
 
     def keep(name: bytes) -> bool:
         names.append(name)
-        return len(names) >= _MOST_NAMES  # True ends it; an iterator of h5py's would take in all names
+        return len(names) >= _MAX_NAMES  # True stops the iteration; h5py's own iterator would read all names
 
     file.id.links.iterate(keep)
-    found: dict[str, Any] = {}
+    items: dict[str, Any] = {}
     for name in names:
-        item, text = _in_this_file(file, name, h5py), name.decode("utf-8", "backslashreplace")
+        item, text = _resolve(file, name, h5py), name.decode("utf-8", "backslashreplace")
         if isinstance(item, (h5py.Dataset, h5py.Group)):
-            found[text if isinstance(item, h5py.Dataset) else f"{text}/"] = item
-    return found
+            items[text if isinstance(item, h5py.Dataset) else f"{text}/"] = item
+    return items
 
 
-def _in_this_file(file: Any, name: bytes, h5py: Any) -> Any:
-    """What ``name`` stands for; None if it is nothing, or a link into another file.
+def _resolve(file: Any, name: bytes, h5py: Any) -> Any:
+    """The object called ``name``; None if it does not exist or is a link into another file.
 
-    Left to itself, HDF5 goes through a soft link that leads to another file, and opens it, and it may be a pipe.
+    HDF5 itself would follow such a link and open the other file, which may be a pipe.
     """
     item, parts = file, name.split(b"/")
-    for _ in range(_MOST_LINKS):
+    for _ in range(_MAX_LINKS):
         parts = [part for part in parts if part not in (b"", b".")]
         if not parts:
             return item
@@ -104,7 +104,7 @@ def _in_this_file(file: Any, name: bytes, h5py: Any) -> Any:
 
 
 def _check_stored(where: str, data: Any, shape: tuple[int, ...]) -> None:
-    """All values must have been written, and into this file: HDF5 would make up (fill) the others."""
+    """Check that all values were written, and to this file: HDF5 fills in values that are missing."""
     if data.is_virtual or data.external:
         raise bad(where, "the values must be in the file itself; found a reference to other files")
     if data.chunks is None:
@@ -115,20 +115,20 @@ def _check_stored(where: str, data: Any, shape: tuple[int, ...]) -> None:
         needed = math.prod(-(-size // chunk) for size, chunk in zip(shape, data.chunks, strict=True))
     if stored != needed:
         raise bad(where, f"shape {shape} takes {needed} {unit} in the file; found {stored}")
-    # libhdf5 crashes over a chunk that is shorter than its checksum; chunk_iter came with version 1.12.3.
+    # libhdf5 crashes on a chunk that is shorter than its checksum. chunk_iter needs version 1.12.3.
     if data.fletcher32 and hasattr(data.id, "chunk_iter") and data.id.chunk_iter(_is_short):
         raise bad(where, f"a chunk must hold its checksum, {_FLETCHER_BYTES} bytes; found a shorter one")
 
 
 def _is_short(chunk: Any) -> bool | None:
-    return True if chunk.size < _FLETCHER_BYTES else None  # None goes on to the next chunk
+    return True if chunk.size < _FLETCHER_BYTES else None  # None continues with the next chunk
 
 
 def _check_crc(where: str, data: Any, values: Array, dtype: DType) -> None:
-    """Compare the values with the checksum that ``write_hdf5`` keeps; files of other writers have none."""
+    """Verify the checksum that ``write_hdf5`` stores; files of other programs have none."""
     if _CRC not in data.attrs:
         return
-    kind = data.attrs.get_id(_CRC)  # looked at before the value: text may be of any length
+    kind = data.attrs.get_id(_CRC)  # checked before the value is read: text may have any length
     if kind.shape != () or kind.dtype.kind not in "iu":
         raise bad(where, f"attribute {_CRC} must be one integer; found {kind.dtype}, shape {kind.shape}")
     crc = 0
@@ -139,19 +139,19 @@ def _check_crc(where: str, data: Any, values: Array, dtype: DType) -> None:
 
 
 def _crc32(block: Array, dtype: DType, crc: int) -> int:
-    """The CRC-32 continued over the block's values, row after row, as ``dtype`` stores them."""
+    """Update a CRC-32 with the values of a block, in row order, stored as ``dtype``."""
     return zlib.crc32(np.ascontiguousarray(block, dtype).data, crc)
 
 
 def write_hdf5(path: Path, vectors: Array, key: str) -> None:
-    h5py = extra("h5py")
+    h5py = import_extra("h5py", "formats")
     chunk, dtype = next(blocks(vectors, _CHUNK_BYTES))[1].shape, vectors.dtype.newbyteorder("=")
     with open(path, "w+b", buffering=0) as raw:
         target = _DeferredErrorFile(raw)
-        # The 1.10 layout has checksums over the metadata, fletcher32 over the values: damage becomes visible.
+        # The 1.10 layout has checksums of the metadata, fletcher32 adds checksums of the values.
         with h5py.File(target, "w", libver=("v110", "v110")) as file:
             data = file.create_dataset(key.strip("/"), vectors.shape, dtype, chunks=chunk, fletcher32=True)
-            crc = 0  # to fletcher32, the words 0x0000 and 0xFFFF are the same
+            crc = 0  # fletcher32 can't tell the words 0x0000 and 0xFFFF apart
             for start, block in blocks(vectors, _CHUNK_BYTES):
                 data[start : start + len(block)] = block
                 crc = _crc32(block, dtype, crc)
@@ -163,45 +163,45 @@ def write_hdf5(path: Path, vectors: Array, key: str) -> None:
 
 
 class _DeferredErrorFile:
-    """A file that never fails as long as HDF5 uses it, for HDF5 crashes the interpreter over a file that does.
+    """A file whose operations never fail, because HDF5 crashes the interpreter if they do.
 
-    The first error is kept in ``error``, for the caller to stop and raise it. From then on writes are kept in memory
-    and answered from there, so that HDF5 can close what is to it a sound file.
+    The first error is stored in ``error``; the caller stops and raises it. Later writes are kept in memory and read
+    back from there, so that HDF5 can close the file normally.
     """
 
     def __init__(self, raw: io.RawIOBase | IO[bytes]) -> None:
-        self._raw, self._place = raw, 0
+        self._raw, self._position = raw, 0
         self._end = 0
-        self._kept: list[tuple[int, bytes]] = []
+        self._pending: list[tuple[int, bytes]] = []
         self.error: BaseException | None = None
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._end}[whence]
-        return self._place
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._end}[whence]
+        return self._position
 
     def tell(self) -> int:
-        return self._place
+        return self._position
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         if self.error is None:
             try:
                 self._write(view)
-            except BaseException as error:  # an interrupt from the keyboard would be a failure to HDF5 as well
+            except BaseException as error:  # HDF5 would crash on KeyboardInterrupt too
                 self.error = error
         if self.error is not None:
-            self._kept.append((self._place, bytes(view)))
-        self._place += len(view)
-        self._end = max(self._end, self._place)
+            self._pending.append((self._position, bytes(view)))
+        self._position += len(view)
+        self._end = max(self._end, self._position)
         return len(view)
 
     def _write(self, view: memoryview) -> None:
-        self._raw.seek(self._place)
+        self._raw.seek(self._position)
         written = 0
-        while written < len(view):  # a disk that is nearly full takes a part
+        while written < len(view):  # a nearly full disk may write a part only
             written += self._raw.write(view[written:]) or 0
 
-    def read(self, n: int) -> bytes:  # h5py knows a file by it
+    def read(self, n: int) -> bytes:  # h5py requires it of a file object
         buffer = bytearray(n)
         self.readinto(buffer)
         return bytes(buffer)
@@ -210,21 +210,21 @@ class _DeferredErrorFile:
         view = memoryview(buffer).cast("B")
         view[:] = bytes(len(view))
         try:
-            self._raw.seek(self._place)
+            self._raw.seek(self._position)
             done = 0
             while done < len(view) and (n := self._raw.readinto(view[done:])):  # type: ignore[union-attr]
                 done += n
         except BaseException as error:
             self.error = self.error or error
-        for start, data in self._kept:
-            low, high = max(start, self._place), min(start + len(data), self._place + len(view))
+        for start, data in self._pending:
+            low, high = max(start, self._position), min(start + len(data), self._position + len(view))
             if low < high:
-                view[low - self._place : high - self._place] = data[low - start : high - start]
-        self._place += len(view)
+                view[low - self._position : high - self._position] = data[low - start : high - start]
+        self._position += len(view)
         return len(view)
 
     def truncate(self, size: int | None = None) -> int:
-        size = self._place if size is None else size
+        size = self._position if size is None else size
         if self.error is None:
             try:
                 self._raw.truncate(size)

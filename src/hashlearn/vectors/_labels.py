@@ -1,4 +1,4 @@
-"""Labels in files: one for each vector."""
+"""Files of labels, one label per vector."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hashlearn.vectors._numpy import read_npy_header
 from hashlearn.vectors._rules import Array, bad, check_memory, check_regular, refusing
 
 _LABEL_CODE = re.compile(r"[<>|=]?(b1|f[248]|[iu][1248]|[US][1-9][0-9]{0,8})")
-_DECODED = 4  # Python keeps a text with one rare character in 4 bytes a character
+_DECODED = 4  # bytes per character that Python may need for a decoded string
 
 
 def read_labels(path: str | os.PathLike[str]) -> Array:
-    """The labels in ``path`` (n,): a 1-D .npy of numbers or text, or a text file (UTF-8) with one label a line.
+    """Read labels (n,) from a 1-D .npy file of numbers or text, or from a UTF-8 text file with one label per line.
 
-    Labels from a text file are Python strings (dtype object), so that one long line does not widen them all.
+    Labels from a text file are Python strings (dtype object), so that one long line does not widen all of them.
     """
     path = Path(path)
     check_regular(path)
@@ -39,7 +39,7 @@ def _read_text_labels(path: Path) -> Array:
     size = path.stat().st_size
     check_memory(path, _DECODED * size, f"a text of {size} bytes, {_DECODED * size} when decoded")
     labels: list[str] = []
-    known: dict[str, str] = {}  # equal labels are one object
+    known: dict[str, str] = {}  # equal labels share one object
     with (
         refusing(path, "is not a text file in UTF-8", OSError),
         open(path, encoding="utf-8-sig") as file,
@@ -54,8 +54,8 @@ def _read_npy_labels(path: Path) -> Array:
     with open(path, "rb") as file:
         header, size = read_npy_header(path, file), os.fstat(file.fileno()).st_size
         if not _LABEL_CODE.fullmatch(header.code):
-            found = repr(header.code[:80])
-            raise bad(path, f"is not a whole .npy file of labels: numbers or text are needed; found {found}")
+            rule = "numbers or text are needed"
+            raise bad(path, f"is not a whole .npy file of labels: {rule}; found {header.code[:80]!r}")
         if len(header.shape) != 1:
             raise bad(path, f"labels must be 1-D; found shape {header.shape}")
         with refusing(path, "is not a whole .npy file of labels", OSError):
@@ -65,8 +65,8 @@ def _read_npy_labels(path: Path) -> Array:
                 raise bad(path, f"{needed}; found {size - header.n_bytes} bytes")
             check_memory(path, 2 * (size - header.n_bytes), f"{n_labels} labels of {dtype.itemsize} bytes, and a copy")
             labels: Array = np.fromfile(file, dtype, n_labels).astype(dtype.newbyteorder("="), copy=False)
-    # Bytes that are no truth value or no character would surface later, far from the file.
-    kind, most = {"b": (np.uint8, 1), "U": (np.uint32, sys.maxunicode)}.get(dtype.kind, (None, 0))
-    if kind and (labels.view(kind) > most).any():
+    # Bytes that are not a valid boolean or character would cause errors later, far from the file.
+    kind, largest = {"b": (np.uint8, 1), "U": (np.uint32, sys.maxunicode)}.get(dtype.kind, (None, 0))
+    if kind and (labels.view(kind) > largest).any():
         raise bad(path, f"is not a whole .npy file of labels: found bytes that are no {dtype.name} value")
     return labels

@@ -1,4 +1,4 @@
-"""NumPy's own files, .npy and .npz, read without NumPy's reader: that one evaluates the header's text."""
+"""NumPy's .npy and .npz files. NumPy's own reader is not used, because it evaluates the header's text."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from hashlearn.vectors._rules import (
     refusing,
 )
 
-_NPY_HEADER_LIMIT = 1 << 16  # far above what three keys need
+_NPY_HEADER_LIMIT = 1 << 16  # far more than three keys need
 _NPY_KEYS = ("descr", "fortran_order", "shape")
 _QUOTES = ("'", '"')
 _BLANK = " \t\r\n"
 _STRING = r"""(?:'[^'\\\n]*'|"[^"\\\n]*")"""
-# The values that the three keys can have: a string, True or False, a tuple. "[" opens a structured type.
+# The possible values of the three keys: a string, True or False, a tuple. "[" starts a structured type.
 _NPY_PAIR = re.compile(
     rf"[{_BLANK}]*(?P<key>{_STRING})[{_BLANK}]*:[{_BLANK}]*(?P<value>{_STRING}|True|False|\([^()]*\)|\[)"
     rf"[{_BLANK}]*(?P<comma>,?)"
@@ -45,11 +45,11 @@ class NpyHeader(NamedTuple):
     code: str  # of the type, such as "<f4"
     shape: tuple[int, ...]
     fortran: bool
-    n_bytes: int  # where the values begin
+    n_bytes: int  # offset of the values
 
 
 def read_npy_header(where: Path | str, file: IO[bytes]) -> NpyHeader:
-    """What the header says, for the caller to check. NumPy's reader would evaluate it as a Python literal."""
+    """Parse the header; the caller checks its values. NumPy's reader would evaluate it as a Python literal."""
     magic = file.read(8)
     if magic[:6] != b"\x93NUMPY"[: len(magic)]:
         raise bad(where, f"byte 0: a .npy file starts with \\x93NUMPY and version 1 to 3; found {magic!r}")
@@ -71,7 +71,7 @@ def read_npy_header(where: Path | str, file: IO[bytes]) -> NpyHeader:
 
 
 def _npy_dict(where: str, text: str) -> dict[str, str]:
-    """The texts of the values in a dict literal with each of the three keys once, and nothing beside it."""
+    """Parse a dict literal that has each of the three keys once, and nothing else, into the texts of its values."""
     values: dict[str, str] = {}
     place = text.find("{") + 1
     while pair := _NPY_PAIR.match(text, place):
@@ -104,7 +104,7 @@ def _bad_npy_header(where: str, text: str) -> VectorFileError:
 
 
 def _read_table_header(where: Path | str, file: IO[bytes], size: int) -> tuple[NpyHeader, DType]:
-    """The header of a table of numbers whose values fill the file's ``size`` bytes exactly."""
+    """Read and check the header of a table of numbers whose values fill the file's ``size`` bytes exactly."""
     header = read_npy_header(where, file)
     dtype = check_dtype(where, header.code, repr(header.code))
     check_shape(where, header.shape)
@@ -148,10 +148,10 @@ def read_npz(path: Path, key: str | None) -> Array:
         deflated = info.compress_type == zipfile.ZIP_DEFLATED
         if not deflated and info.compress_type != zipfile.ZIP_STORED:
             raise bad(where, f"must be stored or deflated; found zip method {info.compress_type}")
-        # The zip's own claim first: what its bytes can't possibly unpack to is not unpacked.
-        most = min(info.compress_size, path.stat().st_size) * (DEFLATE_LIMIT if deflated else 1)
-        if info.file_size > most:
-            raise bad(where, f"its packed bytes hold at most {most}; found a claim of {info.file_size} bytes")
+        # Check the size in the zip directory before unpacking anything.
+        limit = min(info.compress_size, path.stat().st_size) * (DEFLATE_LIMIT if deflated else 1)
+        if info.file_size > limit:
+            raise bad(where, f"its packed bytes hold at most {limit}; found a claim of {info.file_size} bytes")
         with archive.open(info) as file:
             header, dtype = _read_table_header(where, file, info.file_size)
             shape = header.shape[::-1] if header.fortran else header.shape
@@ -159,7 +159,7 @@ def read_npz(path: Path, key: str | None) -> Array:
             flat = values.reshape(-1).view(np.uint8).data
             for start in range(0, len(flat), BLOCK_BYTES):
                 part = flat[start : start + BLOCK_BYTES]
-                part[:] = file.read(len(part))  # the last part brings the zip's checksum test
+                part[:] = file.read(len(part))  # reading the last part verifies the zip's checksum
     if not dtype.isnative:
         values.byteswap(inplace=True)
     return values.T if header.fortran else values

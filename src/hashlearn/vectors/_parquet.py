@@ -1,7 +1,7 @@
-"""Parquet, with pyarrow, which is imported when used.
+"""Parquet files, with pyarrow.
 
-A few hundred bytes of Parquet can stand for gigabytes. So the claims are looked at before pyarrow decodes anything: the
-footer's counts against the free memory, and the headers of the pages against the footer.
+A few hundred bytes of Parquet can decode to gigabytes. So sizes are checked before pyarrow decodes anything: the counts
+in the footer against the free memory, and the page headers against the footer.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from hashlearn.errors import import_extra
 from hashlearn.vectors._rules import (
     BLOCK_BYTES,
     NUMBER_RULE,
@@ -21,25 +22,24 @@ from hashlearn.vectors._rules import (
     blocks,
     check_memory,
     check_shape,
-    extra,
     pick,
     refusing,
 )
 
 _BATCH_ROWS = 1024
-_DECODING = 4  # bytes that pyarrow takes to decode a byte of values: it keeps levels of nesting, and buffers double
+_DECODING = 4  # bytes that pyarrow needs per byte of values: it keeps nesting levels, and doubles its buffers
 _HEADER_BYTES = 1 << 16
 _INT32, _STRUCT = 5, 12  # kinds of fields in Thrift
 
 
 def read_parquet(path: Path, key: str | None) -> Array:
-    pa, pq = extra("pyarrow"), extra("pyarrow.parquet")
+    pa, pq = import_extra("pyarrow", "formats"), import_extra("pyarrow.parquet", "formats")
     is_list = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     with (
         refusing(path, "is not a whole Parquet file"),
         open(path, "rb") as raw,
         pa.OSFile(str(path)) as source,
-        # Left to itself, pyarrow would hold a row group's whole column beside the values.
+        # By default pyarrow would keep the whole column of a row group in memory beside the values.
         pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False, buffer_size=1 << 20) as file,
     ):
         schema = file.schema_arrow
@@ -55,13 +55,13 @@ def read_parquet(path: Path, key: str | None) -> Array:
 
 
 def _read_rows(where: str, file: Any, name: str, dtype: DType, n_values: int, page_bytes: int) -> Array:
-    """All rows, batch by batch; where the values don't make a table, the first row that is to blame is named."""
+    """Read all rows, batch by batch. If they have different lengths, the error names the first such row."""
     n_rows, start = file.metadata.num_rows, 0
     d, ragged = divmod(n_values, n_rows)
     row_bytes = max(1, d) * dtype.itemsize
     batch_rows = max(1, min(_BATCH_ROWS, BLOCK_BYTES // row_bytes))
-    beside = 2 * page_bytes + _DECODING * batch_rows * row_bytes
-    values = None if ragged else allocate(where, (n_rows, d), dtype, beside)
+    extra_bytes = 2 * page_bytes + _DECODING * batch_rows * row_bytes
+    values = None if ragged else allocate(where, (n_rows, d), dtype, extra_bytes)
     row_length = None
     for batch in file.iter_batches(batch_rows, columns=[name], use_threads=False):
         block = _parquet_rows(where, start, batch.column(name), row_length)
@@ -75,7 +75,7 @@ def _read_rows(where: str, file: Any, name: str, dtype: DType, n_values: int, pa
 
 
 def _leaf(pa: Any, schema: Any, name: str) -> int:
-    """The number of the column that holds the values of the list column ``name``."""
+    """The index of the leaf column with the values of the list column ``name``."""
 
     def n_leaves(kind: Any) -> int:
         kind = getattr(kind, "storage_type", kind)
@@ -85,7 +85,7 @@ def _leaf(pa: Any, schema: Any, name: str) -> int:
 
 
 class _Column(NamedTuple):
-    """What the footer says of a column in one row group."""
+    """The footer's description of a column in one row group."""
 
     n_values: int
     n_unpacked: int  # bytes of its pages
@@ -94,7 +94,7 @@ class _Column(NamedTuple):
 
 
 def _check_claims(where: str, raw: IO[bytes], metadata: Any, leaf: int, item: int) -> tuple[int, int]:
-    """The number of values in column ``leaf``, and the bytes of its largest page; refused if the claims disagree."""
+    """Check the sizes; return the number of values in column ``leaf`` and the bytes of its largest page."""
     size = raw.seek(0, 2)
     n_rows, columns = _read_footer(raw, size, leaf)
     promised = metadata.num_rows
@@ -106,9 +106,9 @@ def _check_claims(where: str, raw: IO[bytes], metadata: Any, leaf: int, item: in
 
 
 def _read_footer(raw: IO[bytes], size: int, leaf: int) -> tuple[int, list[_Column]]:
-    """The rows of all row groups, and column ``leaf`` of each.
+    """The total number of rows, and column ``leaf`` of each row group.
 
-    pyarrow would tell, too, but where a column's metadata is damaged it ends the process instead of raising.
+    pyarrow can read this too, but it aborts the process if the metadata of a column is damaged.
     """
     raw.seek(size - 8)
     n = int.from_bytes(raw.read(4), "little")
@@ -117,7 +117,7 @@ def _read_footer(raw: IO[bytes], size: int, leaf: int) -> tuple[int, list[_Colum
     for group in _Thrift(raw.read(n)).struct()[4]:
         n_rows += group[3]
         column = group[1][leaf][3]
-        start = min(column[9], column.get(11) or column[9])  # the pages of values; of the dictionary
+        start = min(column[9], column.get(11) or column[9])  # value pages; dictionary page
         columns.append(_Column(column[5], column[6], column[7], start))
         if min(group[3], *columns[-1]) < 0:
             raise ValueError("the footer has a negative number")
@@ -125,24 +125,24 @@ def _read_footer(raw: IO[bytes], size: int, leaf: int) -> tuple[int, list[_Colum
 
 
 def _largest_page(where: str, raw: IO[bytes], size: int, column: _Column) -> int:
-    """The bytes that the largest page of a column chunk unpacks to. The pages must claim what the footer claims."""
+    """The unpacked size of the largest page of a column chunk. The page headers must agree with the footer."""
     place = column.start
     n_values = n_unpacked = largest = 0
     while n_values < column.n_values:
         if not 0 < place < min(size, column.start + column.n_packed):
             raise bad(where, f"the footer promises {column.n_values} values; found {n_values} in the pages")
         raw.seek(place)
-        # pyarrow passes over a field of another kind, and without its checksum a page would not be checked.
+        # pyarrow skips a field of another type, and would not verify a page without its checksum field.
         header = _Thrift(raw.read(_HEADER_BYTES), (_INT32, _STRUCT))
         page = header.struct()
         unpacked, packed = page[2], page[3]
-        data = page.get(5) or page.get(8)  # data pages of version 1 and 2; others hold no values
+        data = page.get(5) or page.get(8)  # data pages of version 1 and 2; other pages have no values
         count = data[1] if data else 0
         if min(unpacked, packed, count) < 0:
             raise ValueError("a page's header has a negative number")
         n_values, n_unpacked = n_values + count, n_unpacked + unpacked
         largest = max(largest, unpacked)
-        place += header.place + packed
+        place += header.position + packed
     if n_values != column.n_values or n_unpacked > column.n_unpacked or place > size:
         footer = f"{column.n_values} values in {column.n_unpacked} bytes"
         raise bad(where, f"the footer promises {footer}; found {n_values} in {n_unpacked} bytes of pages")
@@ -150,14 +150,14 @@ def _largest_page(where: str, raw: IO[bytes], size: int, column: _Column) -> int
 
 
 class _Thrift:
-    """Reads Thrift's compact protocol, as far as the footer and the headers of pages need it."""
+    """A reader for the part of Thrift's compact protocol that footers and page headers use."""
 
     def __init__(self, data: bytes, kinds: range | tuple[int, ...] = range(16)) -> None:
-        """``kinds``: those that the outermost fields may have."""
-        self._data, self._kinds, self.place = data, kinds, 0
+        """``kinds`` are the types that the outermost fields may have."""
+        self._data, self._kinds, self.position = data, kinds, 0
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
-        """The fields by number: integers, structs and lists of them; what else there is is passed over."""
+        """Read the fields by number: integers, structs and lists of them. Other values are skipped."""
         fields: dict[int, Any] = {}
         number = 0
         while head := self._byte():
@@ -165,7 +165,7 @@ class _Thrift:
             if depth == 0 and kind not in self._kinds:
                 raise ValueError(f"a field of kind {kind}")
             number = number + delta if delta else _signed(self._varint())
-            # A field's truth value is in its kind; a list's takes a byte.
+            # The type of a boolean field is its value; in a list a boolean takes a byte.
             fields[number] = None if kind in (1, 2) else self._value(kind, depth)
         return fields
 
@@ -182,20 +182,20 @@ class _Thrift:
             n = 8 if kind == 7 else 1
         else:
             raise ValueError(f"a field of kind {kind}")
-        self.place += n
+        self.position += n
         return None
 
     def _list(self, depth: int) -> list[Any]:
         head = self._byte()
         n, kind = head >> 4, head & 15
         n = self._varint() if n == 15 else n
-        if n > len(self._data) - self.place:  # each takes a byte at least
-            raise ValueError("a list reaches beyond its end")
+        if n > len(self._data) - self.position:  # each element takes at least a byte
+            raise ValueError("a list extends beyond the data")
         return [self._value(kind, depth + 1) for _ in range(n)]
 
     def _byte(self) -> int:
-        self.place += 1
-        return self._data[self.place - 1]
+        self.position += 1
+        return self._data[self.position - 1]
 
     def _varint(self) -> int:
         value = 0
@@ -204,7 +204,7 @@ class _Thrift:
             value |= (byte & 127) << shift
             if byte < 128:
                 return value
-        raise ValueError("a number without end")
+        raise ValueError("a number is too long")
 
 
 def _signed(zigzag: int) -> int:
@@ -212,7 +212,7 @@ def _signed(zigzag: int) -> int:
 
 
 def _parquet_rows(where: str, start: int, rows: Any, d: int | None) -> Array:
-    """Lists as (n_rows, d); ``start`` is the number of the first, ``d`` the length of row 0 if it is known."""
+    """Convert lists to an array (n_rows, d). ``start`` is the index of the first row, ``d`` the length of row 0."""
     if rows.null_count:
         raise bad(where, f"row {start + _first_null(rows)}: a list of numbers is needed; found null")
     lengths = rows.value_lengths().to_numpy(zero_copy_only=False)
@@ -233,10 +233,10 @@ def _first_null(array: Any) -> int:
 
 
 def write_parquet(path: Path, vectors: Array, key: str) -> None:
-    pa, pq = extra("pyarrow"), extra("pyarrow.parquet")
+    pa, pq = import_extra("pyarrow", "formats"), import_extra("pyarrow.parquet", "formats")
     dtype, d = vectors.dtype.newbyteorder("="), vectors.shape[1]
     schema = pa.schema([pa.field(key, pa.list_(pa.from_numpy_dtype(dtype), d))])
-    # Real vectors seldom repeat a value: a dictionary only costs time. Checksums make damage visible.
+    # Real vectors rarely repeat a value, so a dictionary would only cost time.
     with pq.ParquetWriter(path, schema, use_dictionary=False, write_page_checksum=True) as file:
         for _, block in blocks(vectors):
             flat = pa.array(np.ascontiguousarray(block, dtype).reshape(-1))

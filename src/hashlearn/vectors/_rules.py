@@ -1,8 +1,7 @@
-"""The rules that all formats of vectors share, and the one error that breaks them."""
+"""Rules that all vector formats share, and the error for files that break them."""
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
 import stat
@@ -13,26 +12,26 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hashlearn.errors import MissingExtraError, VectorFileError
+from hashlearn.errors import VectorFileError
 from hashlearn.memory import free_memory
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 DType: TypeAlias = "np.dtype[Any]"
 
 BLOCK_BYTES = 1 << 24
-DEFLATE_LIMIT = 1032  # deflate can't shrink more than this many times
+DEFLATE_LIMIT = 1032  # the largest compression ratio of deflate
 _NUMBER = re.compile(r"[<>|=]?(f[248]|[iu][1248])")
 NUMBER_RULE = "the values must be float16/32/64 or (u)int8/16/32/64"
 
 
 def bad(where: Path | str, text: str) -> VectorFileError:
-    """The error to raise. One line, whatever line breaks a file's name or a library's message has."""
+    """Create the error. Its message is one line, even if the file's name or a library's message has line breaks."""
     return VectorFileError(" ".join(f"{where}: {text}".splitlines()))
 
 
 @contextmanager
 def refusing(where: Path | str, text: str, *passed: type[Exception]) -> Iterator[None]:
-    """Whatever a library raises over bytes it can't digest becomes a VectorFileError; ``passed`` pass."""
+    """Turn any exception of a library into a VectorFileError, except the types ``passed``."""
     try:
         yield
     except Exception as error:
@@ -42,11 +41,11 @@ def refusing(where: Path | str, text: str, *passed: type[Exception]) -> Iterator
 
 
 def check_regular(path: Path) -> None:
-    """Refuse what is no file or is empty; what the system says of it (absent, forbidden) is passed on."""
+    """Reject an empty file and anything that is not a regular file. OSErrors (missing, forbidden) are passed on."""
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
         raise bad(path, "a file is needed; found a directory")
-    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would block
         raise bad(path, "a regular file is needed; found a pipe, socket or device")
     if status.st_size == 0:
         raise bad(path, "the file is empty (0 bytes)")
@@ -54,31 +53,22 @@ def check_regular(path: Path) -> None:
         pass
 
 
-def extra(module: str, group: str = "formats", use: str = "this file format") -> Any:
-    """An optional package, or the error that names the extra (``group``) to install for its ``use``."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        need = f"{module.partition('.')[0]} is needed for {use}"
-        raise MissingExtraError(f'{need}; run: pip install "hashlearn[{group}]"') from error
-
-
 def pick(path: Path, key: str | None, names: Iterable[str], candidates: Iterable[str], what: str) -> str:
-    """``key`` if it is one of ``names``; without a key, the only candidate."""
+    """Check that ``key`` is one of ``names``; without a key, choose the only candidate."""
     names, candidates = list(names), list(candidates)
     if key is None and len(candidates) == 1:
         key = candidates[0]
     if key is not None and names.count(key) == 1:
         return key
-    wanted = f"found {len(candidates)} to choose from" if key is None else f"got {key!r}"
+    problem = f"found {len(candidates)} to choose from" if key is None else f"got {key!r}"
     shown = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
-    raise bad(path, f"key must name one {what}; {wanted}; the file holds: {shown or 'none'}")
+    raise bad(path, f"key must name one {what}; {problem}; the file holds: {shown or 'none'}")
 
 
-def check_dtype(where: Path | str, code: str, found: str) -> DType:
-    """The dtype of a NumPy type code such as ``<f4``, if it is a number's."""
+def check_dtype(where: Path | str, code: str, name: str) -> DType:
+    """Convert a NumPy type code such as ``<f4`` to a dtype; it must be a number type."""
     if not _NUMBER.fullmatch(code):
-        raise bad(where, f"{NUMBER_RULE}; found {found[:100]}")
+        raise bad(where, f"{NUMBER_RULE}; found {name[:100]}")
     return np.dtype(code)
 
 
@@ -90,7 +80,7 @@ def check_shape(where: Path | str, shape: tuple[int, ...]) -> None:
 
 
 def check_bytes(where: Path | str, shape: tuple[int, ...], dtype: DType, offset: int, size: int) -> None:
-    """The values must fill the bytes from ``offset`` to ``size`` exactly."""
+    """Check that the values fill the bytes from ``offset`` to ``size`` exactly."""
     needed = math.prod(shape) * dtype.itemsize
     if needed != size - offset:
         promise = f"the header promises {shape[0]} x {shape[1]} {dtype.name} values"
@@ -101,7 +91,7 @@ def check_values(path: Path, vectors: Array) -> None:
     if vectors.dtype.kind != "f":
         return
     for start, block in blocks(vectors):
-        for left in range(0, block.shape[1], BLOCK_BYTES):  # a single row may be larger than memory, too
+        for left in range(0, block.shape[1], BLOCK_BYTES):  # even a single row may be larger than memory
             finite = np.isfinite(block[:, left : left + BLOCK_BYTES])
             if not finite.all():
                 i, j = divmod(int(np.argmin(finite)), finite.shape[1])
@@ -121,23 +111,23 @@ def check_exact(path: Path, vectors: Array, dtype: DType) -> None:
 
 
 def _lost(block: Array, dtype: DType) -> Array:
-    """Where a finite ``block`` has values that ``dtype`` can't hold exactly."""
+    """Mask of the values of a finite ``block`` that ``dtype`` can't represent exactly."""
     if dtype.kind in "iu":
         bounds = np.iinfo(dtype)
-        # float16 can't hold the bounds themselves; float64 holds all that come here (int32's at most).
+        # float16 can't represent the bounds; float64 can, as they are at most those of int32.
         values = block.astype(np.float64) if block.dtype.kind == "f" else block
         return np.asarray((values < bounds.min) | (values > bounds.max) | (values != np.trunc(values)))
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = block.astype(dtype)
         if block.dtype.kind == "f":
             return np.asarray(narrow != block)
-        # Rounded up to 2^31, 2^63, ...: casting that back is undefined, and it is never exact.
+        # Values rounded up to 2^31, 2^63, ... are never exact, and casting them back is undefined.
         beyond = narrow >= dtype.type(np.iinfo(block.dtype).max)
         return np.asarray(beyond | (narrow.astype(block.dtype) != block))
 
 
 def blocks(vectors: Array, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, Array]]:
-    """(first row, block of rows), each block about 16 MB: a map may be larger than memory."""
+    """Yield (first row, block of rows) with blocks of about 16 MB: a memory map may be larger than memory."""
     vectors = np.asarray(vectors)
     rows = max(1, block_bytes // (vectors.shape[1] * vectors.dtype.itemsize))
     for start in range(0, vectors.shape[0], rows):
@@ -145,16 +135,16 @@ def blocks(vectors: Array, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int
 
 
 def check_memory(where: Path | str, needed: int, what: str) -> None:
-    """Refuse what takes more bytes than are free, if the system tells how many that is."""
+    """Raise an error if ``needed`` bytes are more than the free memory, where that is known."""
     free = free_memory()
     if free and needed > free:
         raise bad(where, f"the values must fit in memory, {free} bytes; found {what}")
 
 
-def allocate(where: Path | str, shape: tuple[int, ...], dtype: DType, beside: int = 0) -> Array:
-    """An empty array in native byte order, refused if it and ``beside`` more bytes don't fit in memory."""
+def allocate(where: Path | str, shape: tuple[int, ...], dtype: DType, extra_bytes: int = 0) -> Array:
+    """Create an empty array in native byte order; an error if it and ``extra_bytes`` don't fit in memory."""
     needed = math.prod(shape) * dtype.itemsize
-    also = f", and {beside} bytes to unpack them" if beside else ""
-    check_memory(where, needed + beside, f"{shape} {dtype.name}, {needed} bytes{also}")
+    also = f", and {extra_bytes} bytes to unpack them" if extra_bytes else ""
+    check_memory(where, needed + extra_bytes, f"{shape} {dtype.name}, {needed} bytes{also}")
     with refusing(where, f"no memory for {needed} bytes of values"):
         return np.empty(shape, dtype.newbyteorder("="))
