@@ -15,7 +15,7 @@ from PIL import Image
 
 import hashlearn
 from command_line import run_here
-from hashlearn.search import Collection
+from hashlearn.collection import Collection
 from hashlearn.vectors import write_vectors
 
 
@@ -101,7 +101,7 @@ def test_indexing_goes_on_where_it_was_killed(own, monkeypatch):
     (own / "photos.hl").unlink()
     code = (
         "import sys, time\n"
-        "from hashlearn.search import filling, Collection\n"
+        "from hashlearn.collection import ingest, Collection\n"
         "import hashlearn.features as f\n"
         "vectors = f.image_vectors\n"
         "def few(*a, **k):\n"
@@ -148,7 +148,7 @@ def test_search_with_a_picture(made):
 
 def test_search_like_an_item(made):
     with Collection.open(made / "photos.hl", readonly=True) as collection:
-        (id,) = collection.ids_of()["a/twin one.png"]
+        (id,) = collection.find_ids()["a/twin one.png"]
     answer = json.loads(run("search", made / "photos.hl", "--id", id, "-k", 2, "--json").stdout)
     assert {match["source"] for match in answer[0]["matches"]} == {"a/twin one.png", "b/twin two.png"}
 
@@ -189,7 +189,7 @@ def test_add_and_remove_pictures(own):
     answer = json.loads(run("add", "photos.hl", *arguments, "--json", cwd=own).stdout)
     assert (answer["added"], answer["there_already"], answer["items"]) == (3, 1, 46)
     with Collection.open(own / "photos.hl", readonly=True) as collection:
-        assert {"../more/50.png", "../more/51.png", "a/52.png"} <= set(collection.ids_of())
+        assert {"../more/50.png", "../more/51.png", "a/52.png"} <= set(collection.find_ids())
     found = json.loads(run("search", "photos.hl", "more/50.png", "-k", 1, "--json", cwd=own).stdout)
     assert found[0]["matches"][0]["source"] == "../more/50.png"
     done = run("remove", "photos.hl", "../more/50.png", "a/52.png", 0, cwd=own)
@@ -296,7 +296,7 @@ def test_add_vectors_with_ids_and_payloads(vectors, tmp_path):
 
 @pytest.mark.parametrize("wrong", ["ids", "there", "payloads"])
 def test_what_can_not_be_added_whole_is_not_added(wrong, vectors, tmp_path, monkeypatch):
-    monkeypatch.setattr("hashlearn.search.filling._BATCH", 100)
+    monkeypatch.setattr("hashlearn.collection.ingest._BATCH", 100)
     folder, _ = vectors
     run("index", folder / "m", folder / "x.npy", "-o", tmp_path / "x.hl")
     ids, payloads = [str(1000 + i) for i in range(500)], ["null"] * 500
@@ -323,7 +323,7 @@ def test_a_data_set_by_its_name(tmp_path):
 
 def test_batches_keep_their_ids_and_payloads(vectors, tmp_path, monkeypatch):
     folder, X = vectors
-    monkeypatch.setattr("hashlearn.search.filling._BATCH", 7)
+    monkeypatch.setattr("hashlearn.collection.ingest._BATCH", 7)
     run("index", folder / "m", folder / "x.npy", "-o", tmp_path / "x.hl")
     write_vectors(tmp_path / "more.npy", X[:20])
     (tmp_path / "ids.txt").write_text("".join(f"{1000 + i}\n" for i in range(20)))
@@ -359,7 +359,7 @@ def test_two_who_index_the_same_folder_at_once(own):
     answers = [json.loads(one.communicate(timeout=120)[0]) for one in both]
     assert sum(answer["added"] for answer in answers) == 43
     with Collection.open(own / "photos.hl") as collection:
-        assert len(collection.ids_of()) == len(collection) == 43
+        assert len(collection.find_ids()) == len(collection) == 43
 
 
 def test_one_picture_under_several_spellings(own):
@@ -377,7 +377,7 @@ def test_one_folder_under_several_names(own):
     picture(62).save(own / "photos" / "a" / "new.png")
     assert run("index", "photos.model", "link", "-o", "photos.hl", cwd=own).stdout.startswith("1 item added, 43 there")
     with Collection.open(own / "photos.hl") as collection:
-        assert collection.ids_of(["a/new.png"])
+        assert collection.find_ids(["a/new.png"])
 
 
 def test_another_folder_of_the_same_name_is_not_taken_for_its_own(own):
@@ -499,7 +499,7 @@ def test_exports(made, tmp_path):
         (["search", "photos.hl", "--id", 4000], "id 4000 is not in the collection"),
         (["search", "photos.model", "photos/a/02.png"], "photos.model is not a collection"),
         (["search", "x.hl", "photos/a/02.png"], "was made of vectors, not of pictures"),
-        (["index", "m", "photos", "-o", "new.hl"], "the model was learned from vectors"),
+        (["index", "m", "photos", "-o", "new.hl"], "the model was trained on vectors"),
         (["index", "photos.model", "x.npy", "-o", "new.hl"], "takes vectors of 512 numbers; got 24"),
         (["index", "m", "x.npy", "-o", "photos.hl"], "was made with another model"),
         (

@@ -9,16 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hashlearn.collection import Collection
     from hashlearn.hashers import BA, BRE, DH, ITQ, ITQCCA, KMH, KSH, LSH, METHODS, SDH, SDHDNN, SH, SPH, UDHDNN, Hasher
-    from hashlearn.search import Collection, HammingIndex
+    from hashlearn.search import HammingIndex
 
     load = Hasher.load
 
 _MODULES = (
-    *("codes", "datasets", "errors", "evaluation", "experiments", "features", "hashers", "interchange", "search"),
-    "vectors",
+    *("codes", "collection", "datasets", "errors", "evaluation", "experiments", "features", "hashers", "interchange"),
+    *("search", "vectors"),
 )
-_SEARCH = ("Collection", "HammingIndex")
+_PLACES = {"Collection": "collection", "HammingIndex": "search"}
 
 __all__ = [
     "BA",
@@ -45,8 +46,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "load":
         return import_module("hashlearn.hashers").Hasher.load
-    if name in _SEARCH:
-        return getattr(import_module("hashlearn.search"), name)
+    if name in _PLACES:
+        return getattr(import_module(f"hashlearn.{_PLACES[name]}"), name)
     if name in __all__:
         return getattr(import_module("hashlearn.hashers"), name)
     if name in _MODULES:

@@ -117,9 +117,9 @@ def picture_vectors(folder: str, sample: int | None, side: int | None, seed: int
     """Vectors of the pictures below a folder, or of some; and what a model must remember to make such vectors."""
     import numpy as np
 
+    from hashlearn.collection.ingest import features_text
     from hashlearn.features import ImageFeatures, find_images, image_vectors
     from hashlearn.progress import progress_bar
-    from hashlearn.search.filling import features_text
 
     features = ImageFeatures() if side is None else ImageFeatures(side=side)
     paths = find_images(folder)

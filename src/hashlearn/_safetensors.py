@@ -69,7 +69,8 @@ def frame_bytes(arrays: Mapping[str, NDArray[Any]], text: str) -> bytes:
 
 def read_frame(file: IO[bytes], max_header_bytes: int = _MAX_HEADER_BYTES) -> tuple[str | None, dict[str, Span]]:
     """Our text, if there is one, and where the arrays are; a ValueError of one line if the file is no whole one."""
-    size = os.fstat(file.fileno()).st_size
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
     header_bytes = int.from_bytes(file.read(8), "little")
     if size < 8 or not 2 <= header_bytes <= min(max_header_bytes, size - 8):
         raise ValueError(f"a header of {header_bytes:,} bytes in a file of {size:,}")

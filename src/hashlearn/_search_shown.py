@@ -14,21 +14,12 @@ import typer
 from hashlearn._printing import count, printable, say, show
 
 if TYPE_CHECKING:
-    from hashlearn.search import Collection, Item
-    from hashlearn.search.contact_sheet import Row
-    from hashlearn.search.filling import Filled
+    from hashlearn.collection import Collection, Ingested
+    from hashlearn.collection.contact_sheet import Row
 
 #: Instead of the source of an item that has none.
 NOWHERE = "–"
 _SHOWN_UNREADABLE = 20
-
-
-def matches_of(items: dict[int, Item], distances: Any, ids: Any) -> list[dict[str, Any]]:
-    return [
-        {"id": id, "distance": distance, "source": items[id].source, "payload": items[id].payload}
-        for id, distance in zip(ids.tolist(), distances.tolist(), strict=True)
-        if id in items
-    ]
 
 
 def print_matches(result: dict[str, Any], *, alone: bool) -> None:
@@ -78,9 +69,7 @@ class Pictures:
 
 def pictures_of(opened: Collection, named: Path | None) -> Pictures:
     """Those below the folder the user names; else below the collection's own, if that is below the file's folder."""
-    from hashlearn.search.filling import root_of
-
-    root = root_of(opened)
+    root = opened.root
     if named is not None:
         if not named.is_dir():
             raise ValueError(f"--pictures must be a folder; {named} is none.")
@@ -91,7 +80,7 @@ def pictures_of(opened: Collection, named: Path | None) -> Pictures:
 
 def search_rows(results: list[dict[str, Any]], asked: Sequence[Path | None], pictures_at: Pictures) -> Iterator[Row]:
     """``asked``: the picture that was searched for, None if it may not be shown; nothing if it was none."""
-    from hashlearn.search.contact_sheet import Picture, Row
+    from hashlearn.collection.contact_sheet import Picture, Row
 
     for result in results:
         pictures = [Picture(path, "query", query=True) for path in asked]
@@ -102,7 +91,7 @@ def search_rows(results: list[dict[str, Any]], asked: Sequence[Path | None], pic
 
 
 def duplicate_rows(groups: Any, pictures_at: Pictures) -> Iterator[Row]:
-    from hashlearn.search.contact_sheet import Picture, Row
+    from hashlearn.collection.contact_sheet import Picture, Row
 
     for number, group in enumerate(groups, 1):
         pictures = [Picture(pictures_at(item.source), item.source or f"id {item.id}") for item in group]
@@ -110,14 +99,14 @@ def duplicate_rows(groups: Any, pictures_at: Pictures) -> Iterator[Row]:
 
 
 def write_page(path: Path, title: str, note: str, rows: Iterator[Row]) -> None:
-    from hashlearn.search.contact_sheet import contact_sheet
+    from hashlearn.collection.contact_sheet import contact_sheet
     from hashlearn.storage import atomic_path
 
     with atomic_path(path) as temporary:
         temporary.write_text(contact_sheet(title, note, rows), encoding="utf-8")
 
 
-def tell_filled(opened: Collection, filled: Filled, as_json: bool) -> None:
+def tell_filled(opened: Collection, filled: Ingested, as_json: bool) -> None:
     for path, reason in filled.unreadable[:_SHOWN_UNREADABLE]:
         say(f"hashlearn: skipped: {printable(path)}: {printable(reason)}")
     more = len(filled.unreadable) - _SHOWN_UNREADABLE
@@ -127,23 +116,26 @@ def tell_filled(opened: Collection, filled: Filled, as_json: bool) -> None:
         "collection": str(opened.path),
         "items": len(opened),
         "added": filled.added,
-        "there_already": filled.there,
+        "there_already": filled.already_present,
         "unreadable": [{"path": path, "reason": reason} for path, reason in filled.unreadable],
     }
+    if filled.known_codes:
+        known = f"{filled.known_codes:,} of the {filled.added:,} codes were in the collection already"
+        say(f"hashlearn: note: {known}: were the vectors added before?")
     words = [f"{count(filled.added, 'item')} added"]
-    if filled.there:
-        words.append(f"{filled.there:,} there already")
+    if filled.already_present:
+        words.append(f"{filled.already_present:,} there already")
     if filled.unreadable:
         words.append(f"{len(filled.unreadable):,} unreadable")
     show(result, as_json, f"{', '.join(words)}; {len(opened):,} in {opened.path}")
-    if filled.unreadable and not filled.added and not filled.there:
+    if filled.unreadable and not filled.added and not filled.already_present:
         raise typer.Exit(1)
 
 
 def collection_info(path: Path) -> dict[str, Any]:
+    from hashlearn.collection import Collection
+    from hashlearn.collection.ingest import display_root
     from hashlearn.features import ImageFeatures
-    from hashlearn.search import Collection
-    from hashlearn.search.filling import root_words
 
     with Collection.open(path, readonly=True) as opened:
         about, own = opened.about, opened.info
@@ -158,14 +150,14 @@ def collection_info(path: Path) -> dict[str, Any]:
             "n_features": about["n_features"],
             "features": None if features is None else ImageFeatures.from_dict(features).name,
             "made_of": own.get("input"),
-            "pictures_in": None if features is None else root_words(opened),
+            "pictures_in": None if features is None else display_root(opened),
             "hashlearn": about["hashlearn"],
         }
 
 
 def model_info(path: Path) -> dict[str, Any]:
     import hashlearn
-    from hashlearn.search.filling import features_of
+    from hashlearn.collection.ingest import features_of
 
     hasher = hashlearn.load(path)
     features = features_of(hasher)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +28,6 @@ from hashlearn._search_shown import (
     Pictures,
     collection_info,
     duplicate_rows,
-    matches_of,
     model_info,
     pictures_of,
     print_matches,
@@ -38,7 +37,7 @@ from hashlearn._search_shown import (
 )
 
 if TYPE_CHECKING:
-    from hashlearn.search import Collection
+    from hashlearn.collection import Collection, Match
 
 CollectionFile = Annotated[Path, typer.Argument(metavar="COLLECTION", help="A collection (hashlearn index).")]
 PicturesFolder = Annotated[
@@ -71,22 +70,20 @@ def index(
     Example: hashlearn index photos.model photos --out photos.hl
     """
     import hashlearn
-    from hashlearn.features import find_images
-    from hashlearn.search.filling import add_images, add_vectors, collection_for
+    from hashlearn.collection import open_or_create
     from hashlearn.storage import check_target
 
     check_target(out)
     hasher = hashlearn.load(model)
     if is_folder(input):
         refuse_options(f"{input} is a folder", key=key)
-        paths = find_images(input)
-        with collection_for(out, hasher, source=Path(input).resolve().name, folder=input) as collection:
-            filled = add_images(collection, input, paths)
+        with open_or_create(out, hasher, source=Path(input).resolve().name, folder=input) as collection:
+            filled = collection.add_images(input)
             tell_filled(collection, filled, as_json)
     else:
         vectors, name = _vectors(input, key, "database")
-        with collection_for(out, hasher, source=name, vectors=vectors) as collection:
-            filled = add_vectors(collection, vectors, by_row=True)
+        with open_or_create(out, hasher, source=name, vectors=vectors) as collection:
+            filled = collection.add_vectors(vectors, by_row=True)
             tell_filled(collection, filled, as_json)
 
 
@@ -108,19 +105,17 @@ def add(
 
     Example: hashlearn add photos.hl new/cat.jpg new/dog.jpg
     """
-    from hashlearn.search import Collection
-    from hashlearn.search.filling import add_images, add_vectors
+    from hashlearn.collection import Collection
 
     with Collection.open(collection) as opened:
-        if opened.info.get("features") is None:
+        if opened.extractor is None:
             if len(inputs) != 1:
                 raise ValueError(f"{collection} was made of vectors: add one file of vectors at a time.")
             vectors, _ = _vectors(inputs[0], key, "database")
-            filled = add_vectors(opened, vectors, ids=_read_ids(ids), payloads=_read_payloads(payloads))
+            filled = opened.add_vectors(vectors, ids=_read_ids(ids), payloads=_read_payloads(payloads))
         else:
             refuse_options(f"{collection} is made of pictures", key=key, ids=ids, payloads=payloads)
-            folder, paths = _pictures(inputs)
-            filled = add_images(opened, folder, paths)
+            filled = opened.add_images(inputs)
         tell_filled(opened, filled, as_json)
 
 
@@ -133,14 +128,14 @@ def remove(
 
     Example: hashlearn remove photos.hl 17 cats/7.png
     """
-    from hashlearn.search import Collection
+    from hashlearn.collection import Collection
 
     with Collection.open(collection) as opened:
         ids: dict[int, None] = {}
-        sources = opened.ids_of(what)
+        sources = opened.find_ids(what)
         if any(word not in sources and not word.isdecimal() for word in what):
             # As `search` shows them, which is not always as they are.
-            for source, found in opened.ids_of().items():
+            for source, found in opened.find_ids().items():
                 if printable(source) != source:
                     sources.setdefault(printable(source), found)
         for word in what:
@@ -193,7 +188,7 @@ def search(
 
     Example: hashlearn search photos.hl --id 17 --radius 4 --json
     """
-    from hashlearn.search import Collection
+    from hashlearn.collection import Collection
 
     if k is not None and radius is not None:
         raise ValueError("-k and --radius do not go together: choose one.")
@@ -202,18 +197,10 @@ def search(
     _check_html(html, pictures)
     with Collection.open(collection, readonly=True) as opened:
         shown = pictures_of(opened, pictures)
-        codes, names, asked = _query_codes(opened, query, id, key, shown)
-        if radius is None:
-            wanted = 10 if k is None else k
-            distances, nearest = opened.search(codes, wanted if wanted < 1 else min(wanted, max(1, len(opened))))
-            pairs = [(d[i >= 0], i[i >= 0]) for d, i in zip(distances, nearest, strict=True)]
-        else:
-            pairs = list(opened.within(codes, radius))
-        found = {id: None for _, ids in pairs for id in ids.tolist()}
-        # Not those that another process has removed meanwhile.
-        items = {item.id: item for item in opened.get(list(found), skip_missing=True)}
+        matches, names, asked = _search(opened, query, id, key, shown, k, radius)
         results = [
-            {"query": name, "matches": matches_of(items, *pair)} for name, pair in zip(names, pairs, strict=True)
+            {"query": name, "matches": [asdict(match) for match in some]}
+            for name, some in zip(names, matches, strict=True)
         ]
         if html is not None:
             sought = f"{10 if k is None else k} nearest" if radius is None else f"all within {radius}"
@@ -242,7 +229,7 @@ def duplicates(
 
     Example: hashlearn duplicates photos.hl --radius 2 --html twins.html
     """
-    from hashlearn.search import Collection, near_duplicates
+    from hashlearn.collection import Collection, near_duplicates
 
     _check_html(html, pictures)
     with Collection.open(collection, readonly=True) as opened:
@@ -287,8 +274,8 @@ def export(
 
     Example: hashlearn export photos.model --to onnx --out photos.onnx
     """
+    from hashlearn.collection import Collection
     from hashlearn.interchange.exports import EXPORTS, export_pgvector
-    from hashlearn.search import Collection
 
     check_out(out, input)
     if to not in (*EXPORTS, "onnx"):
@@ -316,24 +303,6 @@ def _vectors(input: str, key: str | None, part: str) -> tuple[Any, str]:
         refuse_options(f"{input} is a data set", key=key)
         return getattr(load_dataset(input, None, None), part), input
     return read_input_file(input, key), Path(input).name
-
-
-def _pictures(inputs: Sequence[str]) -> tuple[str, list[str]]:
-    """A folder, and the pictures that are meant relative to it."""
-    from hashlearn.features import find_images
-    from hashlearn.storage import is_unicode
-
-    found: list[str] = []
-    for input in inputs:
-        if Path(input).is_dir():
-            found += [os.path.join(input, path) for path in find_images(input)]
-        elif not is_unicode(input):
-            raise ValueError(f"{input!a} has a name that is not UTF-8, which can't be kept: rename it.")
-        elif Path(input).exists():
-            found.append(input)
-        else:
-            raise FileNotFoundError(f"{input} is neither a picture nor a folder.")
-    return os.curdir, found
 
 
 def _read_ids(path: Path | None) -> Any:
@@ -372,12 +341,11 @@ def _check_html(html: Path | None, pictures: Path | None) -> None:
         refuse_options("no page is asked for (--html)", pictures=pictures)
 
 
-def _query_codes(
-    opened: Collection, query: str | None, id: int | None, key: str | None, shown: Pictures
-) -> tuple[Any, list[Any], list[Path | None]]:
-    """Codes of the queries, their names, and the picture if it is one (None: not to be shown)."""
-    from hashlearn.features import IMAGE_ENDINGS, read_image
-    from hashlearn.search.filling import image_features
+def _search(
+    opened: Collection, query: str | None, id: int | None, key: str | None, shown: Pictures, k: Any, radius: Any
+) -> tuple[list[list[Match]], list[Any], list[Path | None]]:
+    """The matches of the queries, their names, and the picture if it is one (None: not to be shown)."""
+    from hashlearn.features import IMAGE_ENDINGS
     from hashlearn.vectors import FORMATS
 
     if query is None:
@@ -385,21 +353,19 @@ def _query_codes(
         refuse_options("--id names an item", key=key)
         (item,) = opened.get([id])
         asked = [] if item.source is None else [shown(item.source)]
-        return opened.index.reconstruct([id]), [item.source or f"id {id}"], asked
+        return opened.search_ids([id], k, radius=radius), [item.source or f"id {id}"], asked
     ending = Path(query).suffix.lower()
-    if ending in IMAGE_ENDINGS or (opened.info.get("features") and ending not in FORMATS and Path(query).is_file()):
+    if ending in IMAGE_ENDINGS or (opened.extractor and ending not in FORMATS and Path(query).is_file()):
         refuse_options(f"{query} is a picture", key=key)
-        features = image_features(opened)
-        vector = features.vectors(read_image(query, features)[None])
-        return opened.encode(vector), [query], [Path(query)]
+        return opened.search_images(query, k, radius=radius), [query], [Path(query)]
     vectors, _ = _vectors(query, key, "queries")
-    return opened.encode(vectors), list(range(len(vectors))), []
+    return opened.search_vectors(vectors, k, radius=radius), list(range(len(vectors))), []
 
 
 def _export_onnx(input: Path, out: Path) -> list[Path]:
     import hashlearn
+    from hashlearn.collection import Collection
     from hashlearn.interchange import export_onnx
-    from hashlearn.search import Collection
 
     if is_sqlite(input):
         with Collection.open(input, readonly=True) as opened:

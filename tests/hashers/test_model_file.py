@@ -196,10 +196,10 @@ def test_what_could_not_be_read_again_is_not_saved(tmp_path):
     "text", ["", "[" * 10_000, "{}", "5", '{"version": 1e999}', '{"version": 1, "kind": "gist", "side": 1e9}', "NaN"]
 )
 def test_features_that_are_none_are_said_to_be_the_models(text, tmp_path):
-    from hashlearn.search.filling import features_of
+    from hashlearn.collection.ingest import features_of
 
     hashlearn.LSH(n_bits=3, random_state=0).fit(X).save(tmp_path / "model", info={"features": text})
-    with pytest.raises(ModelFileError, match="what the model says of its features can't be read"):
+    with pytest.raises(ModelFileError, match="the model's description of its features can't be read"):
         features_of(hashlearn.load(tmp_path / "model"))
 
 

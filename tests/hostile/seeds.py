@@ -16,9 +16,10 @@ import numpy as np
 from PIL import Image
 
 from hashlearn import ITQ, LSH, SDH
+from hashlearn.collection import Collection
 from hashlearn.errors import CollectionError, ImageError, IndexFileError, ModelFileError, VectorFileError
 from hashlearn.hashers import Hasher
-from hashlearn.search import Collection, HammingIndex
+from hashlearn.search import HammingIndex
 from hashlearn.vectors import FORMATS, read_labels, read_vectors, write_vectors
 
 
@@ -179,7 +180,7 @@ def collection_value(collection: Collection) -> Any:
         array_value(collection.index.codes),
         json.dumps(items),
         batches,
-        repr(sorted(collection.ids_of().items())),
+        repr(sorted(collection.find_ids().items())),
         None if model is None else model_value(model),
     )
 

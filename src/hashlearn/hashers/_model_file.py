@@ -34,15 +34,13 @@ _KEYS = {
 }  # fmt: skip
 
 
-def write_model(hasher: Hasher, path: str | os.PathLike[str], info: dict[str, str]) -> None:
+def write_model(hasher: Hasher, file: str | os.PathLike[str] | IO[bytes], info: dict[str, str]) -> None:
+    """Write a model to a path, whole or not at all, or to an open binary file."""
     header, arrays = _described(hasher, info)
-    write_frame(path, arrays, _text(header))
-
-
-def model_bytes(hasher: Hasher) -> bytes:
-    """What its file would hold."""
-    header, arrays = _described(hasher, dict(hasher.info_))
-    return frame_bytes(arrays, _text(header))
+    if isinstance(file, (str, os.PathLike)):
+        write_frame(file, arrays, _text(header))
+    else:
+        file.write(frame_bytes(arrays, _text(header)))
 
 
 def _text(header: dict[str, Any]) -> str:
@@ -110,19 +108,27 @@ def _number(value: Any) -> Any:
     return value.item()
 
 
-def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
+def read_model(file: str | os.PathLike[str] | IO[bytes], expected: type[H]) -> H:
+    """Read a model from a path or from an open binary file."""
+    if not isinstance(file, (str, os.PathLike)):
+        return _read(file, "the file", expected)
+    try:
+        with open_regular(file) as opened:
+            return _read(opened, os.fspath(file), expected)
+    except (FileNotFoundError, IsADirectoryError):
+        raise FileNotFoundError(f"no model file is at {os.fspath(file)}.") from None
+
+
+def _read(file: IO[bytes], path: str, expected: type[H]) -> H:
     from hashlearn.hashers import METHODS
 
     def refuse(why: str) -> ModelFileError:
-        return ModelFileError(" ".join(f"{os.fspath(path)} is not a model that can be loaded: {why}.".splitlines()))
+        return ModelFileError(" ".join(f"{path} is not a model that can be loaded: {why}.".splitlines()))
 
     try:
-        with open_regular(path) as file:
-            _check_memory(file)
-            text, spans = read_frame(file)
-            arrays = {name: read_array(file, span) for name, span in spans.items()}
-    except (FileNotFoundError, IsADirectoryError):
-        raise FileNotFoundError(f"no model file is at {os.fspath(path)}.") from None
+        _check_memory(file)
+        text, spans = read_frame(file)
+        arrays = {name: read_array(file, span) for name, span in spans.items()}
     except ValueError as error:
         raise refuse(f"not a safetensors file, or damaged ({_one_line(error)})") from None
     header = _parse(text)
@@ -205,7 +211,7 @@ def _parse(text: str | None) -> dict[str, Any] | None:
 
 def _check_memory(file: IO[bytes]) -> None:
     """Refuse a file that would not fit, before anything is read."""
-    size = os.fstat(file.fileno()).st_size
+    size = file.seek(0, os.SEEK_END)
     if size > _SMALL_BYTES and 0 < (free := free_memory()) < size:
         raise ValueError(f"it has {size:,} bytes, and {free:,} bytes of memory are free")
 

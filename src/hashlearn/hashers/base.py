@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -162,11 +162,17 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         """What there is to say of the training by name; nothing unless a method has something, or after ``load``."""
         return {}
 
-    def save(self, path: str | os.PathLike[str], *, info: Mapping[str, str] | None = None) -> None:
+    def save(self, path: str | os.PathLike[str] | IO[bytes], *, info: Mapping[str, str] | None = None) -> None:
         """Write the fitted model to one file (safetensors: plain arrays and JSON), whole or not at all.
 
-        The file holds what ``encode`` needs, and the parameters; not the history of the training. ``info``: short
-        remarks to keep with the model, such as what it was trained on; None keeps those it was loaded with (``info_``).
+        The file holds what ``encode`` needs, and the parameters; not the history of the training.
+
+        Parameters
+        ----------
+        path
+            The file to write, or a binary file that is open for writing.
+        info
+            Short notes to keep with the model, such as what it was trained on. None keeps ``info_``.
         """
         from hashlearn.hashers._model_file import write_model
 
@@ -174,10 +180,21 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         write_model(self, path, dict(self.info_ if info is None else info))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a saved model; refuses, and says why, what is damaged or does not fit.
+    def load(cls, path: str | os.PathLike[str] | IO[bytes]) -> Self:
+        """Read a saved model.
 
-        ``Hasher.load`` (that is, ``hashlearn.load``) takes any method's model; a method's own only its own.
+        ``Hasher.load``, which is also ``hashlearn.load``, reads a model of any method. ``load`` of a method reads only
+        models of that method.
+
+        Parameters
+        ----------
+        path
+            The file to read, or a binary file that is open for reading.
+
+        Raises
+        ------
+        ModelFileError
+            The file is damaged, or is not a model of this method. The message gives the reason.
         """
         from hashlearn.hashers._model_file import read_model
 

@@ -12,9 +12,9 @@ import pytest
 from crafted import altered, as_version_1, crafted
 
 from hashlearn import LSH
+from hashlearn.collection import Collection, _connection
+from hashlearn.collection._schema import meta_crc
 from hashlearn.errors import CollectionError
-from hashlearn.search import Collection, _connection
-from hashlearn.search._schema import meta_crc
 
 CODES = np.random.default_rng(0).integers(0, 256, (300, 8), dtype=np.uint8)
 FOR_EVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS id, x'00' AS code FROM n"
@@ -140,7 +140,7 @@ def test_an_index_by_source_that_does_not_agree(path):
             with Collection.open(path) as collection:
                 assert collection.get([123])[0].source == "123.png"
                 with pytest.raises(CollectionError, match=r"damaged: .*items_source"):
-                    collection.ids_of(["124.png"])
+                    collection.find_ids(["124.png"])
                 with pytest.raises(CollectionError, match=r"damaged: .*items_source"):
                     collection.add(CODES[:1], sources=["124.png"], unless_there=True)
                 outcomes.append("index")
@@ -193,7 +193,7 @@ def test_a_file_of_the_first_version_is_read_as_it_is_and_brought_up_to_date_to_
     old = path.read_bytes()
     with Collection.open(path, readonly=True) as collection:
         assert content(collection) == expected
-        assert collection.ids_of(["7.png"]) == {"7.png": [7]}
+        assert collection.find_ids(["7.png"]) == {"7.png": [7]}
     assert path.read_bytes() == old
     with Collection.open(path) as collection:
         assert content(collection) == expected
@@ -223,7 +223,7 @@ def test_an_upgrade_that_fails_leaves_the_file_as_it_was(path, monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hashlearn.search._database.add_checksums", fail)
+    monkeypatch.setattr("hashlearn.collection._database.add_checksums", fail)
     with pytest.raises(KeyboardInterrupt):
         Collection.open(path)
     monkeypatch.undo()
@@ -241,7 +241,7 @@ def test_damaged_files_of_the_first_version_are_refused(path):
 
 def test_several_who_upgrade_at_once(path):
     as_version_1(path)
-    code = "import sys; from hashlearn.search import Collection; print(len(Collection.open(sys.argv[1])))"
+    code = "import sys; from hashlearn.collection import Collection; print(len(Collection.open(sys.argv[1])))"
     command = [sys.executable, "-c", code, str(path)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     assert [process.communicate(timeout=60)[0] for process in processes] == ["300\n"] * 4

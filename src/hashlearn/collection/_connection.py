@@ -20,9 +20,9 @@ from urllib.parse import quote
 from weakref import WeakSet
 
 from hashlearn.codes import n_bytes
+from hashlearn.collection._checksums import EMPTY, as_meta
+from hashlearn.collection._schema import LOG, VERSION, Damage, meta_rows, tables
 from hashlearn.errors import CollectionBusyError, CollectionError
-from hashlearn.search._checksums import NOTHING, as_meta
-from hashlearn.search._schema import LOG, VERSION, Damage, meta_rows, tables
 from hashlearn.storage import sweep_folders, sync_folder
 
 #: In the file's header, so that another program's SQLite file is told from ours: "hlc" and a 1.
@@ -65,7 +65,7 @@ def _write_empty(path: Path, n_bits: int, meta: dict[str, Any]) -> None:
             connection.execute(f"PRAGMA user_version = {VERSION}")
             connection.executescript("BEGIN;" + tables(VERSION, n_bytes(n_bits)))
             connection.execute(f"INSERT INTO {LOG[VERSION]} VALUES (1, 0, -1)")
-            rows = meta_rows({"next_id": 0, **meta, "n_bits": n_bits, **as_meta(NOTHING)})
+            rows = meta_rows({"next_id": 0, **meta, "n_bits": n_bits, **as_meta(EMPTY)})
             connection.executemany("INSERT INTO meta VALUES (?, ?, ?)", rows)
             connection.execute("COMMIT")
     finally:

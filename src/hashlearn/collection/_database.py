@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hashlearn.collection._checksums import EMPTY, Rows, Tally, as_meta, check_rows, resized, tally
+from hashlearn.collection._connection import APPLICATION_ID, OpenFile, translated
+from hashlearn.collection._schema import LOG, VERSION, Damage, add_checksums, check_schema, meta_crc, read_meta
 from hashlearn.errors import CollectionError
-from hashlearn.search._checksums import NOTHING, Rows, Tally, as_meta, checked_rows, resized, tally
-from hashlearn.search._connection import APPLICATION_ID, OpenFile, translated
-from hashlearn.search._schema import LOG, VERSION, Damage, add_checksums, check_schema, meta_crc, read_meta
 
 # The log of changes is kept so long: a reader that is further behind reads everything anew.
 _MOST_CHANGES = 10_000
@@ -92,7 +92,7 @@ class Database:
         self.n_bits: int = meta["n_bits"]
         if not 8 * (self._width - 1) < self.n_bits <= 8 * self._width:
             raise Damage("it does not say how long its codes are")
-        self.meta = {name: value for name, value in meta.items() if name not in ("model", *as_meta(NOTHING))}
+        self.meta = {name: value for name, value in meta.items() if name not in ("model", *as_meta(EMPTY))}
 
     def _check_log(self) -> None:
         """Numbers, of which the last leaves room for more: a reader would miss the changes after it."""
@@ -109,7 +109,7 @@ class Database:
         if self._known_version() == VERSION:  # by another process meanwhile
             return
         self._check_content()
-        found = NOTHING
+        found = EMPTY
         for rows in self._items():
             found = found.plus(tally(rows))
         add_checksums(self._connection, as_meta(found))
@@ -276,7 +276,7 @@ class Database:
 
     def _items(self, first: int | None = None, last: int | None = None) -> Iterator[Rows]:
         """The items with ids from ``first`` to ``last``, by id; or all, which must have their checksum."""
-        columns, where, expected, found = _ITEM, " WHERE id BETWEEN ? AND ?", None, NOTHING
+        columns, where, expected, found = _ITEM, " WHERE id BETWEEN ? AND ?", None, EMPTY
         values: tuple[int | None, ...] = (first, last)
         if first is None:
             where, values, expected = "", (), self.tally()
@@ -285,7 +285,7 @@ class Database:
             columns = _ITEM if self._connection.execute(texts).fetchone() else "id, code"
         cursor = self._connection.execute(f"SELECT {columns} FROM items{where} ORDER BY id", values)
         while rows := self._fetched(cursor):
-            some = checked_rows(rows, self._width)
+            some = check_rows(rows, self._width)
             if expected is not None:
                 found = found.plus(tally(some))
             yield some
@@ -299,11 +299,11 @@ class Database:
         finally:
             self._opened.check_unchanged()
 
-    def tally_of(self, ids: NDArray[np.int64]) -> Tally:
+    def tally_items(self, ids: NDArray[np.int64]) -> Tally:
         """What these items, as far as they are there, add up to."""
         rows = sorted(self.select(_ITEM, "id", ids.tolist()))
         with translated(self.path):
-            return tally(checked_rows(rows, self._width))
+            return tally(check_rows(rows, self._width))
 
     def check_sources(self) -> None:
         """A CollectionError if the index by source does not agree with the items; looked at before it is first used."""

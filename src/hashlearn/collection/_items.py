@@ -22,12 +22,12 @@ class Item:
     payload: Any
 
 
-def blobs_of(codes: NDArray[np.uint8]) -> Iterable[bytes]:
+def to_blobs(codes: NDArray[np.uint8]) -> Iterable[bytes]:
     content, width = np.ascontiguousarray(codes).tobytes(), codes.shape[1]
     return (content[i : i + width] for i in range(0, len(content), width))
 
 
-def checked_sources(sources: Sequence[str | None] | None, n: int) -> list[str | None]:
+def check_sources(sources: Sequence[str | None] | None, n: int) -> list[str | None]:
     found: list[str | None] = [None] * n if sources is None else list(sources)
     if len(found) != n:
         raise ValueError(f"there must be a source for each of the {n} items; got {len(found)}.")
@@ -41,10 +41,10 @@ def payload_texts(payloads: Sequence[Any] | None, n: int) -> list[str | None]:
     found = [None] * n if payloads is None else list(payloads)
     if len(found) != n:
         raise ValueError(f"there must be a payload for each of the {n} items; got {len(found)}.")
-    return [None if payload is None else json_text("a payload", payload) for payload in found]
+    return [None if payload is None else to_json("a payload", payload) for payload in found]
 
 
-def json_text(name: str, value: Any) -> str:
+def to_json(name: str, value: Any) -> str:
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         text.encode()

@@ -14,7 +14,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.search._schema import Damage
+from hashlearn.collection._schema import Damage
 
 _STEP = 0x9E3779B97F4A7C15
 _MODULUS = 1 << 64
@@ -41,7 +41,7 @@ class Rows(NamedTuple):
         )
 
 
-def checked_rows(rows: list[Any], width: int) -> Rows:
+def check_rows(rows: list[Any], width: int) -> Rows:
     """Rows (id, code, source, payload) by id, as columns; a Damage if one is not of its type or length.
 
     Rows (id, code) have no texts.
@@ -86,7 +86,7 @@ class Tally(NamedTuple):
         return Tally(self.n_items - other.n_items, (self.total - other.total) % _MODULUS)
 
 
-NOTHING = Tally(0, 0)
+EMPTY = Tally(0, 0)
 
 
 def as_meta(of: Tally) -> dict[str, Any]:
