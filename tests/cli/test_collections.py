@@ -11,53 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import hashlearn
-from command_line import run_here
+from command_line import picture, run
 from hashlearn.collection import Collection
 from hashlearn.vectors import write_vectors
-
-
-def run(*arguments, cwd=None, code=0):
-    done = run_here(*arguments, cwd=cwd)
-    assert done.returncode == code, (done.stdout, done.stderr)
-    return done
-
-
-def picture(seed, size=40):
-    """Smooth random waves, of which no two are alike."""
-    rng = np.random.default_rng(seed)
-    y, x = np.mgrid[:size, :size] / size
-    waves = sum(
-        rng.normal() * np.sin(2 * np.pi * (rng.uniform(1, 6) * x + rng.uniform(1, 6) * y) + rng.uniform(0, 6))
-        for _ in range(4)
-    )
-    return Image.fromarray(np.uint8(128 + 100 * waves / np.abs(waves).max()))
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A folder with pictures, some of them bad, a model and a collection made of it by the command line."""
-    folder = tmp_path_factory.mktemp("pictures")
-    photos = folder / "photos"
-    (photos / "a").mkdir(parents=True)
-    (photos / "b").mkdir()
-    for i in range(40):
-        picture(i).save(photos / "ab"[i % 2] / f"{i:02}.png")
-    (photos / "a" / "00.png").rename(photos / "a" / "twin one.png")
-    picture(0).save(photos / "b" / "twin two.png")
-    (photos / "b" / "broken.png").write_bytes((photos / "b" / "01.png").read_bytes()[:200])
-    (photos / "b" / "text.jpg").write_text("not a picture")
-    Image.new("CMYK", (30, 20), (10, 200, 30, 0)).save(photos / "b" / "ink.jpg")
-    Image.new("1", (1, 1)).save(photos / "b" / "dot.gif")
-    done = run("fit", photos, "--bits", 16, "--side", 32, "--out", folder / "photos.model")
-    assert "2 of 45 pictures can't be read and were left out, b/broken.png first" in done.stderr
-    assert "itq, 16 bits, from 43 vectors of 512 (photos)" in done.stdout
-    done = run("index", folder / "photos.model", photos, "--out", folder / "photos.hl")
-    assert re.search(r"skipped: b/broken.png: .+\n.*skipped: b/text.jpg: not a picture", done.stderr)
-    assert done.stdout == f"43 items added, 2 unreadable; 43 in {folder / 'photos.hl'}\n"
-    return folder
 
 
 @pytest.fixture
@@ -236,17 +194,6 @@ def test_a_folder_where_nothing_can_be_read(own):
 # -- vectors ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def vectors(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("vectors")
-    X = np.random.default_rng(0).normal(size=(500, 24)).astype(np.float32)
-    write_vectors(folder / "x.npy", X)
-    write_vectors(folder / "q.fvecs", X[:3])
-    run("fit", folder / "x.npy", "-b", 20, "--sample", 200, "-o", folder / "m")
-    run("index", folder / "m", folder / "x.npy", "--out", folder / "x.hl")
-    return folder, X
-
-
 def test_vectors_are_found_by_their_rows(vectors):
     folder, X = vectors
     answer = json.loads(run("search", folder / "x.hl", folder / "q.fvecs", "-k", 5, "--json").stdout)
@@ -259,13 +206,6 @@ def test_vectors_are_found_by_their_rows(vectors):
     lines = run("search", folder / "x.hl", folder / "q.fvecs", "-k", 2).stdout.splitlines()
     assert re.fullmatch(r"0: \d+ \(0\), \d+ \(\d+\)", lines[0])
     assert len(lines) == 3
-
-
-def test_a_sample_is_learned_from(vectors):
-    folder, X = vectors
-    rows = np.sort(np.random.default_rng(0).choice(500, 200, replace=False))
-    expected = hashlearn.ITQ(20, random_state=0).fit(X[rows])
-    np.testing.assert_array_equal(hashlearn.load(folder / "m").encode(X), expected.encode(X))
 
 
 def test_indexing_vectors_goes_on(vectors, tmp_path):
@@ -447,13 +387,6 @@ def test_a_collection_behind_a_link_finds_its_pictures(own, tmp_path):
     assert "43 there already" in run("add", link, own / "photos").stdout
 
 
-def test_a_data_sets_name_is_the_data_set(vectors, tmp_path):
-    (tmp_path / "digits").mkdir()
-    done = run("fit", "digits", "-b", 8, "-o", "m", cwd=tmp_path)
-    assert "digits is the data set; ./digits would be the folder" in done.stderr
-    assert "1,500 items added" in run("index", "m", "digits", "-o", "d.hl", cwd=tmp_path).stdout
-
-
 def test_json_is_plain_ascii(own):
     picture(61).save(own / "photos" / "grün.png")
     run("add", "photos.hl", "photos/grün.png", cwd=own)
@@ -506,7 +439,7 @@ def test_exports(made, tmp_path):
             ["index", "photos.model", "photos/a", "-o", "photos.hl"],
             "was made of photos, not of photos/a: hashlearn add",
         ),
-        (["index", "photos.model", "none", "-o", "new.hl"], "none is neither a file nor"),
+        (["index", "photos.model", "none", "-o", "new.hl"], "none is neither a file nor a folder"),
         (["index", "photos.model", "empty", "-o", "new.hl"], "empty holds no picture"),
         (["index", "photos.model", "photos", "-o", "photos"], "can't be written to"),
         (["add", "photos.hl", "none.png"], "none.png is neither a picture nor a folder"),
@@ -523,7 +456,7 @@ def test_exports(made, tmp_path):
         (["export", "photos.hl", "--to", "csv", "-o", "x"], "--to must be one of faiss, npy, parquet, pgvector, onnx"),
         (["export", "photos.hl", "--to", "npy", "-o", "x.txt"], "must be .npy"),
         (["export", "photos.hl", "--to", "npy", "--table", "t", "-o", "x.npy"], "would have no effect"),
-        (["export", "photos.model", "--to", "npy", "-o", "x.npy"], "of a model there is --to onnx"),
+        (["export", "photos.model", "--to", "npy", "-o", "x.npy"], "a model can be exported with --to onnx"),
         (["fit", "photos", "--side", 2, "-o", "new.model"], "side must be"),
         (["fit", "photos", "--key", "x", "-o", "new.model"], "would have no effect"),
         (["fit", "x.npy", "--side", 32, "-o", "new.model"], "would have no effect"),
@@ -587,10 +520,6 @@ def test_the_examples_of_the_help_work_as_written(command, made, tmp_path):
     for words in tried:
         run(*([*words.split(), "--side", "16"] if words.startswith("fit photos") else words.split()), cwd=here)
     assert tried
-
-
-def test_the_help_of_data_images_has_an_example():
-    assert "Example: hashlearn data images" in run("data", "images", "--help").stdout
 
 
 # -- what is no file, or holds what it should not --------------------------------------------------------------------
@@ -706,7 +635,7 @@ def test_a_picture_folder_outside_of_the_collections_is_not_shown(own, tmp_path)
     foreign(own, "a/twin one.png", os.path.relpath(own / "photos", apart))
     (own / "photos.hl").rename(apart / "photos.hl")
     done = run("duplicates", "photos.hl", "--radius", 16, "--html", "page.html", cwd=apart)
-    assert "not shown, for not being below the collection's folder; --pictures DIR shows" in done.stderr
+    assert "not shown, because not below the collection's folder; --pictures DIR shows" in done.stderr
     assert "<img" not in (apart / "page.html").read_text(encoding="utf-8")
     done = run("duplicates", "photos.hl", "-r", 16, "--html", "page.html", "--pictures", own / "photos", cwd=apart)
     assert "not shown" not in done.stderr

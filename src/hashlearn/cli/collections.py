@@ -1,0 +1,423 @@
+"""The commands on collections: index, search, add, remove, info, duplicates, export."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hashlearn.cli.inputs import check_out, find_kind, is_picture, is_sqlite, read_input
+from hashlearn.cli.options import (
+    AsJson,
+    CollectionFile,
+    Html,
+    Input,
+    Key,
+    Model,
+    PicturesFolder,
+    complete_dataset,
+    refuse_options,
+)
+from hashlearn.cli.render import NO_SOURCE, PictureFiles, note, print_matches, printable, say, show
+from hashlearn.progress import count
+
+if TYPE_CHECKING:
+    from hashlearn.collection import Collection, Ingested, Match
+
+# Memory that a parsed byte of JSON may take in Python, as in a list of numbers.
+_PARSED_BYTES = 20
+_LISTED_UNREADABLE = 20
+
+
+def index(
+    model: Model,
+    input: Input,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The collection to create or to continue.")],
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a collection that can be searched: the codes of all pictures below a folder, or of all vectors of a file.
+
+    After an interruption the same command continues. Pictures that can't be read are listed and left out; if none can
+    be read, the exit code is 1. The id of a vector is its row. Items that were removed from the collection, but are
+    still in the folder or file, are added again.
+
+    Example: hashlearn index photos.model photos --out photos.hl
+    """
+    import hashlearn
+    from hashlearn.collection import open_or_create
+    from hashlearn.storage import check_target
+
+    check_target(out)
+    hasher = hashlearn.load(model)
+    if find_kind(input, key=key) == "folder":
+        with open_or_create(out, hasher, source=Path(input).resolve().name, folder=input) as collection:
+            _show_ingested(collection, collection.add_images(input), as_json)
+    else:
+        data = read_input(input, "database", key=key)
+        with open_or_create(out, hasher, source=data.name, vectors=data.X) as collection:
+            _show_ingested(collection, collection.add_vectors(data.X, by_row=True), as_json)
+
+
+def add(
+    collection: CollectionFile,
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT ...", help="Pictures, folders of pictures, or one file of vectors.")
+    ],
+    ids: Annotated[
+        Path | None, typer.Option(help="Ids of the vectors: a 1-D .npy, or a text file with one per line.")
+    ] = None,
+    payloads: Annotated[
+        Path | None, typer.Option(help="Payloads of the vectors: a text file with one JSON value per line.")
+    ] = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add pictures or vectors to a collection. Pictures that it already contains are skipped.
+
+    Example: hashlearn add photos.hl new/cat.jpg new/dog.jpg
+    """
+    from hashlearn.collection import Collection
+
+    with Collection.open(collection) as opened:
+        if opened.extractor is None:
+            if len(inputs) != 1:
+                raise ValueError(f"{collection} was made of vectors: add one file of vectors at a time.")
+            data = read_input(inputs[0], "database", key=key)
+            ingested = opened.add_vectors(data.X, ids=_read_ids(ids), payloads=_read_payloads(payloads))
+        else:
+            refuse_options(f"{collection} is made of pictures", key=key, ids=ids, payloads=payloads)
+            ingested = opened.add_images(inputs)
+        _show_ingested(opened, ingested, as_json)
+
+
+def _show_ingested(collection: Collection, ingested: Ingested, as_json: bool) -> None:
+    for path, reason in ingested.unreadable[:_LISTED_UNREADABLE]:
+        say(f"skipped: {printable(path)}: {printable(reason)}")
+    more = len(ingested.unreadable) - _LISTED_UNREADABLE
+    if more > 0:
+        say(f"skipped: {more:,} more (--json lists them all)")
+    result = {
+        "collection": str(collection.path),
+        "items": len(collection),
+        "added": ingested.added,
+        "there_already": ingested.already_present,
+        "known_codes": ingested.known_codes,
+        "unreadable": [{"path": path, "reason": reason} for path, reason in ingested.unreadable],
+    }
+    if ingested.known_codes:
+        known = f"{ingested.known_codes:,} of the {ingested.added:,} codes were in the collection before"
+        note(f"{known}: if the vectors were, too, they are in it twice (hashlearn duplicates finds them).")
+    words = [f"{count(ingested.added, 'item')} added"]
+    if ingested.already_present:
+        words.append(f"{ingested.already_present:,} there already")
+    if ingested.unreadable:
+        words.append(f"{len(ingested.unreadable):,} unreadable")
+    show(result, as_json, f"{', '.join(words)}; {len(collection):,} in {collection.path}")
+    if ingested.unreadable and not ingested.added and not ingested.already_present:
+        raise typer.Exit(1)
+
+
+def _read_ids(path: Path | None) -> list[int] | None:
+    from hashlearn.vectors import read_labels
+
+    if path is None:
+        return None
+    labels = [str(label) for label in read_labels(path)]
+    if not all(label.isdecimal() for label in labels):
+        raise ValueError(f"{path} must hold whole numbers of at least 0, one per line.")
+    return [int(label) for label in labels]
+
+
+def _read_payloads(path: Path | None) -> list[Any] | None:
+    if path is None:
+        return None
+    from hashlearn.memory import free_memory
+    from hashlearn.storage import open_regular, parse_json
+
+    payloads = []
+    with open_regular(path) as file:
+        size, free = os.fstat(file.fileno()).st_size, free_memory()
+        if 0 < free < _PARSED_BYTES * size:
+            raise ValueError(f"{path} has {size:,} bytes, too many for the {free:,} bytes of memory that are free.")
+        for number, line in enumerate(file, 1):
+            try:
+                payloads.append(parse_json(line))
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: not a JSON value ({error}).") from None
+    return payloads
+
+
+def remove(
+    collection: CollectionFile,
+    what: Annotated[list[str], typer.Argument(metavar="ID|PATH ...", help="Ids, or paths as `search` shows them.")],
+    as_json: AsJson = False,
+) -> None:
+    """Remove items from a collection, by id or by path. If one does not exist, nothing is removed.
+
+    Example: hashlearn remove photos.hl 17 cats/7.png
+    """
+    from hashlearn.collection import Collection
+
+    with Collection.open(collection) as opened:
+        ids: dict[int, None] = {}
+        sources = opened.find_ids(what)
+        if any(word not in sources and not word.isdecimal() for word in what):
+            # As `search` shows them, with odd characters escaped.
+            for source, source_ids in opened.find_ids().items():
+                if printable(source) != source:
+                    sources.setdefault(printable(source), source_ids)
+        for word in what:
+            if word in sources:
+                ids |= dict.fromkeys(sources[word])
+            elif word.isdecimal():
+                ids[int(word)] = None
+            else:
+                raise ValueError(f"{word!r} is neither an id nor the path of an item of {collection}.")
+        opened.remove(list(ids))
+        result = {"collection": str(collection), "removed": list(ids), "items": len(opened)}
+        show(result, as_json, f"{count(len(ids), 'item')} removed; {len(opened):,} left in {collection}")
+
+
+def info(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A collection (hashlearn index) or a model.")],
+    as_json: AsJson = False,
+) -> None:
+    """Describe a collection or a model.
+
+    Example: hashlearn info photos.hl
+    """
+    result = _collection_info(file) if is_sqlite(file) else _model_info(file)
+    lines = [
+        f"{name.replace('_', ' ')}: {f'{value:,}' if isinstance(value, int) else printable(str(value))}"
+        for name, value in result.items()
+        if value is not None
+    ]
+    show(result, as_json, "\n".join(lines))
+
+
+def _collection_info(path: Path) -> dict[str, Any]:
+    from hashlearn.collection import Collection
+    from hashlearn.collection.ingest import display_root
+
+    with Collection.open(path, readonly=True) as opened:
+        extractor = opened.extractor
+        return {
+            "file": str(path),
+            "kind": "collection",
+            "items": len(opened),
+            "n_bits": opened.n_bits,
+            "bytes": path.stat().st_size,
+            "method": opened.about["method"],
+            "n_features": opened.about["n_features"],
+            "features": None if extractor is None else extractor.name,
+            "made_of": opened.info.get("input"),
+            "pictures_in": None if extractor is None else display_root(opened),
+            "hashlearn": opened.about["hashlearn"],
+        }
+
+
+def _model_info(path: Path) -> dict[str, Any]:
+    import hashlearn
+    from hashlearn.collection.ingest import features_of
+
+    hasher = hashlearn.load(path)
+    extractor = features_of(hasher)
+    return {
+        "file": str(path),
+        "kind": "model",
+        "method": hasher.name,
+        "n_bits": hasher.n_bits_,
+        "n_features": int(hasher.n_features_in_),
+        "features": None if extractor is None else extractor.name,
+        "trained_on": hasher.info_.get("trained on"),
+        "bytes": path.stat().st_size,
+    }
+
+
+def search(
+    collection: CollectionFile,
+    query: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="QUERY", help="A picture, a file of vectors, or a data set's name.", autocompletion=complete_dataset
+        ),
+    ] = None,
+    k: Annotated[int | None, typer.Option("-k", help="Number of nearest items. Default: 10.")] = None,
+    radius: Annotated[
+        int | None, typer.Option("--radius", "-r", help="Instead: all items within this Hamming distance.")
+    ] = None,
+    id: Annotated[int | None, typer.Option(help="Search with the code of this item, instead of a QUERY.")] = None,
+    html: Html = None,
+    pictures: PicturesFolder = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the items whose codes are nearest to the code of a picture, or of each vector of a file.
+
+    Example: hashlearn search photos.hl query.jpg -k 10 --html found.html
+
+    Example: hashlearn search photos.hl --id 17 --radius 4 --json
+    """
+    from hashlearn.collection import Collection
+    from hashlearn.collection.contact_sheet import Picture, Row
+
+    if k is not None and radius is not None:
+        raise ValueError("-k and --radius do not go together: choose one.")
+    if (query is None) == (id is None):
+        raise ValueError("a QUERY or --id is needed, one of them.")
+    query = query or ""
+    _check_page(html, pictures)
+    with Collection.open(collection, readonly=True) as opened:
+        files = PictureFiles.of(opened, pictures)
+        picture: list[Picture] = []  # that was searched with, if it was one
+        names: list[Any]
+        if id is not None:
+            refuse_options("--id names an item", key=key)
+            (item,) = opened.get([id])
+            if item.source is not None:
+                picture = [Picture(files.find(item.source), "query", query=True)]
+            names, found = [item.source or f"id {id}"], opened.search_ids([id], k, radius=radius)
+        elif is_picture(query, opened):
+            refuse_options(f"{query} is a picture", key=key)
+            picture = [Picture(Path(query), "query", query=True)]
+            names, found = [query], opened.search_images(query, k, radius=radius)
+        else:
+            data = read_input(query, "queries", key=key)
+            names, found = list(range(len(data.X))), opened.search_vectors(data.X, k, radius=radius)
+        size = f"{len(opened):,} items of {opened.n_bits} bits"
+    results = list(zip(names, found, strict=True))
+    if html is not None:
+
+        def show_match(match: Match) -> Picture:
+            return Picture(files.find(match.source), f"{match.distance}: {match.source or f'id {match.id}'}")
+
+        rows = (Row(str(name), [*picture, *map(show_match, matches)]) for name, matches in results)
+        sought = f"{10 if k is None else k} nearest" if radius is None else f"all within {radius}"
+        files.write_page(html, f"Search of {collection.name}", f"{sought}, of {size}", rows)
+    if as_json:
+        answer = [{"query": name, "matches": [asdict(match) for match in matches]} for name, matches in results]
+        print(json.dumps(answer, indent=2))
+    elif len(results) == 1:
+        print_matches(found[0])
+    else:
+        for name, matches in results:
+            words = (f"{printable(match.source or str(match.id))} ({match.distance})" for match in matches)
+            print(f"{name}: {', '.join(words) or 'nothing'}")
+
+
+def duplicates(
+    collection: CollectionFile,
+    radius: Annotated[
+        int, typer.Option("--radius", "-r", help="The largest Hamming distance between two near-duplicates.")
+    ] = 0,
+    html: Html = None,
+    pictures: PicturesFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find groups of near-duplicates: items linked by steps of at most this distance.
+
+    Example: hashlearn duplicates photos.hl --radius 2 --html twins.html
+    """
+    from hashlearn.collection import Collection, near_duplicates
+    from hashlearn.collection.contact_sheet import Picture, Row
+
+    _check_page(html, pictures)
+    with Collection.open(collection, readonly=True) as opened:
+        files = PictureFiles.of(opened, pictures)
+        groups = [opened.get(ids, skip_missing=True) for ids in near_duplicates(opened.index, radius)]
+    if html is not None:
+        rows = (
+            Row(
+                f"Group {number}: {count(len(group), 'item')}",
+                [Picture(files.find(item.source), item.source or f"id {item.id}") for item in group],
+            )
+            for number, group in enumerate(groups, 1)
+        )
+        subtitle = f"{count(len(groups), 'group')} of items linked by distances of at most {radius}"
+        files.write_page(html, f"Near-duplicates in {collection.name}", subtitle, rows)
+    result = [[{"id": item.id, "source": item.source} for item in group] for group in groups]
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return
+    for number, group in enumerate(groups, 1):
+        print(f"group {number}: {count(len(group), 'item')}")
+        for item in group:
+            print(f"  {item.id}\t{printable(item.source or NO_SOURCE)}")
+    say(f"{count(len(groups), 'group')}, {count(sum(map(len, groups)), 'item')} in them")
+
+
+def _check_page(html: Path | None, pictures: Path | None) -> None:
+    """Refuse to write a page over anything but a page, and --pictures without a page."""
+    if html is None:
+        return refuse_options("no page is written (--html)", pictures=pictures)
+    check_out(html)
+    if html.exists():
+        with open(html, "rb") as file:
+            head = file.read(1024)
+        if head and b"<!doctype html" not in head.lower():
+            raise ValueError(f"{html} exists and is not an HTML page: choose another name for --html.")
+    return None
+
+
+def export(
+    input: Annotated[
+        Path, typer.Argument(metavar="INPUT", help="A collection; for onnx a model, or a collection with a model.")
+    ],
+    to: Annotated[str, typer.Option(help="faiss, npy, parquet or pgvector; onnx for a model.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")],
+    table: Annotated[
+        str | None, typer.Option(help="With pgvector: name of the table. Default: name of the collection.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a collection, or a model, for other programs.
+
+    faiss: a binary index with ids. npy: codes, and ids beside them. parquet: a table. pgvector: SQL for PostgreSQL.
+    onnx: the encoder of a model.
+
+    Example: hashlearn export photos.hl --to faiss --out photos.faiss
+
+    Example: hashlearn export photos.model --to onnx --out photos.onnx
+    """
+    from hashlearn.collection import Collection
+    from hashlearn.interchange.exports import EXPORTS, export_pgvector
+
+    check_out(out, input)
+    if to not in (*EXPORTS, "onnx"):
+        raise ValueError(f"--to must be one of {', '.join((*EXPORTS, 'onnx'))}; got {to!r}.")
+    if to != "pgvector":
+        refuse_options(f"{to} has no tables", table=table)
+    if to == "onnx":
+        files, what = _export_onnx(input, out), "the encoder"
+    else:
+        if not is_sqlite(input) and input.is_file():
+            raise ValueError(f"{input} is not a collection; a model can be exported with --to onnx.")
+        with Collection.open(input, readonly=True) as opened:
+            files = export_pgvector(opened, out, table=table) if to == "pgvector" else EXPORTS[to](opened, out)
+            what = f"{count(len(opened), 'item')} of {opened.n_bits} bits"
+    result = {"input": str(input), "to": to, "files": [str(file) for file in files]}
+    show(result, as_json, f"{what}: {', '.join(map(str, files))}")
+
+
+def _export_onnx(input: Path, out: Path) -> list[Path]:
+    import hashlearn
+    from hashlearn.collection import Collection
+    from hashlearn.interchange import export_onnx
+
+    if is_sqlite(input):
+        with Collection.open(input, readonly=True) as opened:
+            hasher = opened.model
+        if hasher is None:
+            raise ValueError(f"{input} has no model.")
+    else:
+        hasher = hashlearn.load(input)
+    export_onnx(hasher, out)
+    return [out]
+
+
+COMMANDS = (index, search, add, remove, info, duplicates, export)
