@@ -107,7 +107,7 @@ def test_any_changes_leave_a_file_that_opens(tmp_path_factory, changes):
 
 def test_rows_are_cut_and_joined():
     rows = Rows(np.arange(3), np.zeros((3, 1), np.uint8), ("a", None, "b"), (None, "c", "d"))
-    joined = rows.part(0, 1).and_then(rows.part(1, 3))
+    joined = rows.part(0, 1).concatenate(rows.part(1, 3))
     assert tally(joined) == tally(rows)
     assert joined.sources == rows.sources
     with pytest.raises(StopIteration):

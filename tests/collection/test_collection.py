@@ -119,9 +119,9 @@ def test_what_is_refused_changes_nothing(collection):
         (lambda: collection.add(codes[:2], sources=["a", 5]), "must be Unicode text or None; got 5"),
         (lambda: collection.add(codes[:2], sources=["a", "\udcff"]), "must be Unicode text"),
         (lambda: collection.add(codes[:2], payloads=[1]), "a payload for each"),
-        (lambda: collection.add(codes[:2], payloads=[1, object()]), "JSON can hold"),
-        (lambda: collection.add(codes[:2], payloads=[1, float("nan")]), "JSON can hold"),
-        (lambda: collection.add(codes[:2], payloads=[1, "\udcff"]), "JSON can hold"),
+        (lambda: collection.add(codes[:2], payloads=[1, object()]), "a JSON value"),
+        (lambda: collection.add(codes[:2], payloads=[1, float("nan")]), "a JSON value"),
+        (lambda: collection.add(codes[:2], payloads=[1, "\udcff"]), "a JSON value"),
         (lambda: collection.add(codes[:, :3]), "shape"),
         (lambda: collection.remove([0, 77]), "id 77 is not in"),
         (lambda: collection.remove([0, 0]), "twice"),
@@ -160,7 +160,7 @@ class Changes(RuleBasedStateMachine):
         import tempfile
         from pathlib import Path
 
-        self.log, _database._MOST_CHANGES = _database._MOST_CHANGES, kept
+        self.log, _database._MAX_CHANGES = _database._MAX_CHANGES, kept
         self.folder = tempfile.TemporaryDirectory()
         self.n_bits, self.seed, self.known = n_bits, 0, {}
         path = Path(self.folder.name) / "c.hl"
@@ -222,13 +222,13 @@ class Changes(RuleBasedStateMachine):
                 self.compare(collection)
                 collection.close()
             self.folder.cleanup()
-            _database._MOST_CHANGES = self.log
+            _database._MAX_CHANGES = self.log
 
     @invariant()
     def the_log_is_short(self):
         if hasattr(self, "folder"):
             (n,) = self.writers[0]._database.execute("SELECT count(*) FROM change_log")[0]
-            assert n <= _database._MOST_CHANGES
+            assert n <= _database._MAX_CHANGES
 
 
 Changes.TestCase.settings = settings(
@@ -519,7 +519,7 @@ def test_a_collection_takes_a_model_or_a_number_of_bits(path, model):
             Collection.create(path, **options)
     assert not path.exists()
     Collection.create(path, n_bits=8).close()
-    with pytest.raises(FileExistsError, match="there already"):
+    with pytest.raises(FileExistsError, match="exists already"):
         Collection.create(path, n_bits=8)
 
 
@@ -563,17 +563,17 @@ def without(sql, change=altered):
         (foreign, "another program"),
         (newer, "version 7; this hashlearn reads version 2"),
         (damaged, "damaged"),
-        (cut(0.5), "cut off: it has"),
-        (cut(0.999), "cut off: it has"),
-        (lambda path: path.write_bytes(b""), "not an SQLite file, or cut off"),
-        (lambda path: path.write_bytes(b"SQLite format 3\0"), "cut off"),
+        (cut(0.5), "truncated: it has"),
+        (cut(0.999), "truncated: it has"),
+        (lambda path: path.write_bytes(b""), "not an SQLite file, or truncated"),
+        (lambda path: path.write_bytes(b"SQLite format 3\0"), "truncated"),
         (lambda path: path.write_bytes(b"PK" * 1000), "not an SQLite file"),
         (without("DROP TABLE items"), "damaged"),
         (without("DROP TABLE change_log"), "damaged"),
         (without("DELETE FROM change_log"), "damaged"),
         (without("DROP TABLE meta"), "damaged"),
-        (without("DELETE FROM meta WHERE name = 'n_bits'"), "it must say n_bits"),
-        (without("UPDATE meta SET value = 'x' WHERE name = 'n_bits'"), "n_bits is no int"),
+        (without("DELETE FROM meta WHERE name = 'n_bits'"), "meta must hold n_bits"),
+        (without("UPDATE meta SET value = 'x' WHERE name = 'n_bits'"), "n_bits is not a valid int"),
         (without("UPDATE meta SET value = 7 WHERE name = 'n_bits'"), "its n_bits does not have the checksum"),
         (without("UPDATE meta SET value = 64 WHERE name = 'n_bits'", crafted), "does not say how long"),
     ],
@@ -596,7 +596,7 @@ def test_codes_of_another_length_are_refused(path):
 
 
 def test_nothing_there(path):
-    with pytest.raises(FileNotFoundError, match="no collection is at"):
+    with pytest.raises(FileNotFoundError, match="there is no collection at"):
         Collection.open(path)
     assert not path.exists()
 
@@ -759,7 +759,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     path.unlink()
     for other in {"-wal", "-shm"} - {ending}:
         path.with_name(path.name + other).unlink()
-    with pytest.raises(FileExistsError, match=f"{ending} is there already, left of an earlier"):
+    with pytest.raises(FileExistsError, match=f"{ending} exists already, left by an earlier"):
         Collection.create(path, n_bits=128)
     assert not path.exists()
     path.with_name(path.name + ending).unlink()
@@ -778,7 +778,7 @@ def test_of_two_who_create_one_is_refused(path, monkeypatch):
             sooner.add(some_codes(50))
 
     monkeypatch.setattr(_connection, "_write_empty", meanwhile)
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="exists already"):
         Collection.create(path, n_bits=64)
     with Collection.open(path) as collection:
         assert len(collection) == 50

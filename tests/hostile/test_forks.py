@@ -329,7 +329,7 @@ def test_a_signal_handler_may_read_in_the_middle_of_a_change(path):
 
         def handle(*_):
             answers.append(collection.get([0])[0].id)
-            with pytest.raises(CollectionError, match="in use by this very thread"):
+            with pytest.raises(CollectionError, match="in use by this thread"):
                 collection.remove([0])
 
         before = signal.signal(signal.SIGALRM, handle)

@@ -1,4 +1,4 @@
-"""What a collection keeps of an item, and how: codes as bytes, sources as text, payloads as JSON."""
+"""Items of a collection, and how they are stored: codes as bytes, sources as text, payloads as JSON."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def to_blobs(codes: NDArray[np.uint8]) -> Iterable[bytes]:
 
 
 def check_sources(sources: Sequence[str | None] | None, n: int) -> list[str | None]:
-    found: list[str | None] = [None] * n if sources is None else list(sources)
-    if len(found) != n:
-        raise ValueError(f"there must be a source for each of the {n} items; got {len(found)}.")
-    for source in found:
+    checked: list[str | None] = [None] * n if sources is None else list(sources)
+    if len(checked) != n:
+        raise ValueError(f"there must be a source for each of the {n} items; got {len(checked)}.")
+    for source in checked:
         if source is not None and not (isinstance(source, str) and is_unicode(source)):
             raise ValueError(f"a source must be Unicode text or None; got {source!r}.")
-    return found
+    return checked
 
 
 def payload_texts(payloads: Sequence[Any] | None, n: int) -> list[str | None]:
-    found = [None] * n if payloads is None else list(payloads)
-    if len(found) != n:
-        raise ValueError(f"there must be a payload for each of the {n} items; got {len(found)}.")
-    return [None if payload is None else to_json("a payload", payload) for payload in found]
+    values = [None] * n if payloads is None else list(payloads)
+    if len(values) != n:
+        raise ValueError(f"there must be a payload for each of the {n} items; got {len(values)}.")
+    return [None if payload is None else to_json("a payload", payload) for payload in values]
 
 
 def to_json(name: str, value: Any) -> str:
@@ -49,7 +49,7 @@ def to_json(name: str, value: Any) -> str:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         text.encode()
     except RecursionError:
-        raise ValueError(f"{name} must be something that JSON can hold; this one is nested too deep.") from None
+        raise ValueError(f"{name} must be a JSON value; this one is nested too deep.") from None
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be something that JSON can hold; got {value!r} ({error}).") from None
+        raise ValueError(f"{name} must be a JSON value; got {value!r} ({error}).") from None
     return text

@@ -60,7 +60,7 @@ def _info_json(info: dict[str, Any]) -> str:
     try:
         parse_json(text)  # stricter than json.dumps, and used to read it back
     except ValueError as error:
-        raise ValueError(f"info must be something that JSON can hold; {error}.") from None
+        raise ValueError(f"info must be a JSON value; {error}.") from None
     return text
 
 
