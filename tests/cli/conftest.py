@@ -26,7 +26,7 @@ def made(tmp_path_factory):
     Image.new("CMYK", (30, 20), (10, 200, 30, 0)).save(photos / "b" / "ink.jpg")
     Image.new("1", (1, 1)).save(photos / "b" / "dot.gif")
     done = run("fit", photos, "--bits", 16, "--side", 32, "--out", folder / "photos.model")
-    assert "2 of 45 pictures can't be read and were left out, b/broken.png first" in done.stderr
+    assert "note: 2 of 45 pictures can't be read (b/broken.png: " in done.stderr
     assert "itq, 16 bits, from 43 vectors of 512 (photos)" in done.stdout
     done = run("index", folder / "photos.model", photos, "--out", folder / "photos.hl")
     assert re.search(r"skipped: b/broken.png: .+\n.*skipped: b/text.jpg: not a picture", done.stderr)

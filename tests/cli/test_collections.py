@@ -254,6 +254,20 @@ def test_what_can_not_be_added_whole_is_not_added(wrong, vectors, tmp_path, monk
         assert len(collection) == 500
 
 
+def test_vectors_that_are_added_twice_are_noted(vectors, tmp_path):
+    folder, X = vectors
+    write_vectors(tmp_path / "first.npy", X[:50])
+    run("index", folder / "m", tmp_path / "first.npy", "-o", tmp_path / "x.hl")
+    write_vectors(tmp_path / "more.npy", X[50:60])
+    assert run("add", tmp_path / "x.hl", tmp_path / "more.npy").stderr == ""
+    done = run("add", tmp_path / "x.hl", tmp_path / "more.npy", "--json")
+    assert (json.loads(done.stdout)["added"], json.loads(done.stdout)["known_codes"]) == (10, 10)
+    assert "note: the collection had all of these codes before: the vectors may now be in it twice" in done.stderr
+    assert run("add", tmp_path / "x.hl", tmp_path / "more.npy", "-q").stderr == ""
+    write_vectors(tmp_path / "mixed.npy", X[55:70])
+    assert run("add", tmp_path / "x.hl", tmp_path / "mixed.npy").stderr == ""
+
+
 def test_a_data_set_by_its_name(tmp_path):
     run("fit", "digits", "-b", 32, "-o", tmp_path / "m")
     run("index", tmp_path / "m", "digits", "-o", tmp_path / "digits.hl")
@@ -419,7 +433,7 @@ def test_exports(made, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["search", "none.hl", "q.png"], "no collection is at none.hl"),
+        (["search", "none.hl", "q.png"], "there is no collection at none.hl"),
         (["search", "photos.hl"], "a QUERY or --id is needed"),
         (["search", "photos.hl", "photos/a/02.png", "--id", 3], "a QUERY or --id"),
         (["search", "photos.hl", "photos/a/02.png", "-k", 3, "--radius", 2], "do not go together"),

@@ -1,7 +1,5 @@
 """What a data set's name, a file and a folder stand for; labels of pictures."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -11,8 +9,8 @@ from hashlearn.cli.inputs import describe_dataset, find_kind
 
 
 def test_a_model_file_says_its_split():
-    assert describe_dataset(SimpleNamespace(name="cifar10-dh"), 3) == "cifar10-dh split 3"
-    assert describe_dataset(SimpleNamespace(name="mnist"), None) == "mnist"
+    assert describe_dataset("cifar10-dh", 3) == "cifar10-dh split 3"
+    assert describe_dataset("mnist", None) == "mnist"
 
 
 def test_kinds(tmp_path, monkeypatch):
@@ -29,8 +27,12 @@ def test_kinds(tmp_path, monkeypatch):
 def test_a_data_sets_name_is_the_data_set(tmp_path):
     (tmp_path / "digits").mkdir()
     done = run("fit", "digits", "-b", 8, "-o", "m", cwd=tmp_path)
-    assert "digits is the data set; ./digits would be the folder" in done.stderr
-    assert "1,500 items added" in run("index", "m", "digits", "-o", "d.hl", cwd=tmp_path).stdout
+    words = "hashlearn: note: digits is the data set; ./digits would be the folder.\n"
+    assert done.stderr == words
+    done = run("index", "m", "digits", "-o", "d.hl", cwd=tmp_path)
+    assert "1,500 items added" in done.stdout
+    assert done.stderr == words
+    assert run("encode", "m", "digits", "-o", "digits/c.npy", cwd=tmp_path).stderr == words
 
 
 def test_a_sample_is_learned_from(vectors):
@@ -120,7 +122,7 @@ def test_labels_follow_the_sample(classes, tmp_path):
         (["photos", "-m", "ksh", "--labels", "three.txt"], "a label for each of the 25 pictures; it has 3."),
         (["photos", "-m", "ksh", "--labels", "none.txt"], "none.txt"),
         (["photos", "-m", "ksh", "--labels", "same.txt"], "ksh needs pictures of at least two classes; got one, cat."),
-        (["photos/dogs/big", "-m", "ksh", "--labels", "folders"], "8 pictures are not, 01.png first."),
+        (["photos/dogs/big", "-m", "ksh", "--labels", "folders"], "8 of 8 are not, 01.png first."),
         (["one", "-m", "ksh", "--labels", "folders"], "ksh needs pictures of at least two classes; got one, cats."),
         (["photos", "--labels", "folders", "-m", "ksh", "--sample", "1"], "--sample must be at least 2; got 1."),
         (["x.npy", "-m", "ksh", "--labels", "folders"], "ksh learns from labels: give them with --labels FILE."),
@@ -139,3 +141,14 @@ def test_labels_are_checked_before_any_picture_is_read(arguments, words, classes
     assert done.stderr.count("\n") == 1
     assert words in done.stderr
     assert not (classes / "m").exists()
+
+
+def test_a_folder_where_nothing_can_be_read_is_refused(tmp_path, made):
+    (tmp_path / "bad").mkdir()
+    for name in ("a.png", "b.png"):
+        (tmp_path / "bad" / name).write_text("not a picture")
+    done = run("fit", "bad", "-o", "m", cwd=tmp_path, code=2)
+    assert "bad must hold at least 2 pictures that can be read; found 0" in done.stderr
+    done = run("encode", made / "photos.model", "bad", "--skip-unreadable", "-o", "c.npy", cwd=tmp_path, code=2)
+    assert "bad holds no picture that can be read" in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"bad"}

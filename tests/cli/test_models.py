@@ -328,12 +328,12 @@ def test_encode_a_folder_of_pictures(tmp_path):
     done = run("encode", "m", "photos", "-o", "codes.npy", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "2 pictures can't be read (a/bad" in done.stderr
+    assert "2 of 14 pictures can't be read (a/bad" in done.stderr
     assert re.search(r"worse.jpg: not a picture.*; --skip-unreadable leaves them out", done.stderr)
     assert not (tmp_path / "codes.npy").exists()
     done = run("encode", "m", "photos", "-o", "codes.npy", "--skip-unreadable", cwd=tmp_path)
     assert done.returncode == 0
-    assert re.search(r"note: 2 pictures can't be read .*worse.jpg: not a picture.*; left out", done.stderr)
+    assert re.search(r"note: 2 of 14 pictures can't be read .*worse.jpg: not a picture.* and are left out", done.stderr)
     assert done.stdout.endswith("of photos: codes.npy, codes-paths.txt\n")
     np.testing.assert_array_equal(read_vectors(tmp_path / "codes.npy"), expected)
     assert (tmp_path / "codes-paths.txt").read_text().splitlines() == paths

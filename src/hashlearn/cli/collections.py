@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,11 +23,12 @@ from hashlearn.cli.options import (
     complete_dataset,
     refuse_options,
 )
-from hashlearn.cli.render import NO_SOURCE, PictureFiles, note, print_matches, printable, say, show
+from hashlearn.cli.render import NO_SOURCE, note, print_matches, printable, say, show
 from hashlearn.progress import count
 
 if TYPE_CHECKING:
-    from hashlearn.collection import Collection, Ingested, Match
+    from hashlearn.collection import Collection, Ingested
+    from hashlearn.collection.contact_sheet import PictureFiles, Row
 
 # Memory that a parsed byte of JSON may take in Python, as in a list of numbers.
 _PARSED_BYTES = 20
@@ -54,26 +56,21 @@ def index(
 
     check_target(out)
     hasher = hashlearn.load(model)
-    if find_kind(input, key=key) == "folder":
+    kind = find_kind(input, key=key)
+    if kind == "folder":
         with open_or_create(out, hasher, source=Path(input).resolve().name, folder=input) as collection:
             _show_ingested(collection, collection.add_images(input), as_json)
     else:
-        data = read_input(input, "database", key=key)
+        data = read_input(input, "database", key, kind)
         with open_or_create(out, hasher, source=data.name, vectors=data.X) as collection:
             _show_ingested(collection, collection.add_vectors(data.X, by_row=True), as_json)
 
 
 def add(
     collection: CollectionFile,
-    inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT ...", help="Pictures, folders of pictures, or one file of vectors.")
-    ],
-    ids: Annotated[
-        Path | None, typer.Option(help="Ids of the vectors: a 1-D .npy, or a text file with one per line.")
-    ] = None,
-    payloads: Annotated[
-        Path | None, typer.Option(help="Payloads of the vectors: a text file with one JSON value per line.")
-    ] = None,
+    inputs: Annotated[list[str], typer.Argument(metavar="INPUT ...", help="Pictures, folders, or a file of vectors.")],
+    ids: Annotated[Path | None, typer.Option(help="Ids of vectors: a 1-D .npy, or a text file, one per line.")] = None,
+    payloads: Annotated[Path | None, typer.Option(help="Payloads of vectors: a file, one JSON value per line.")] = None,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
@@ -87,7 +84,7 @@ def add(
         if opened.extractor is None:
             if len(inputs) != 1:
                 raise ValueError(f"{collection} was made of vectors: add one file of vectors at a time.")
-            data = read_input(inputs[0], "database", key=key)
+            data = read_input(inputs[0], "database", key)
             ingested = opened.add_vectors(data.X, ids=_read_ids(ids), payloads=_read_payloads(payloads))
         else:
             refuse_options(f"{collection} is made of pictures", key=key, ids=ids, payloads=payloads)
@@ -109,9 +106,8 @@ def _show_ingested(collection: Collection, ingested: Ingested, as_json: bool) ->
         "known_codes": ingested.known_codes,
         "unreadable": [{"path": path, "reason": reason} for path, reason in ingested.unreadable],
     }
-    if ingested.known_codes:
-        known = f"{ingested.known_codes:,} of the {ingested.added:,} codes were in the collection before"
-        note(f"{known}: if the vectors were, too, they are in it twice (hashlearn duplicates finds them).")
+    if ingested.known_codes and ingested.known_codes == ingested.added:
+        note("the collection had all of these codes before: the vectors may now be in it twice (hashlearn duplicates).")
     words = [f"{count(ingested.added, 'item')} added"]
     if ingested.already_present:
         words.append(f"{ingested.already_present:,} there already")
@@ -164,22 +160,16 @@ def remove(
     from hashlearn.collection import Collection
 
     with Collection.open(collection) as opened:
-        ids: dict[int, None] = {}
         sources = opened.find_ids(what)
         if any(word not in sources and not word.isdecimal() for word in what):
             # As `search` shows them, with odd characters escaped.
-            for source, source_ids in opened.find_ids().items():
-                if printable(source) != source:
-                    sources.setdefault(printable(source), source_ids)
+            sources = {printable(source): some for source, some in opened.find_ids().items()} | sources
         for word in what:
-            if word in sources:
-                ids |= dict.fromkeys(sources[word])
-            elif word.isdecimal():
-                ids[int(word)] = None
-            else:
+            if word not in sources and not word.isdecimal():
                 raise ValueError(f"{word!r} is neither an id nor the path of an item of {collection}.")
-        opened.remove(list(ids))
-        result = {"collection": str(collection), "removed": list(ids), "items": len(opened)}
+        ids = list(dict.fromkeys(id for word in what for id in sources.get(word) or [int(word)]))
+        opened.remove(ids)
+        result = {"collection": str(collection), "removed": ids, "items": len(opened)}
         show(result, as_json, f"{count(len(ids), 'item')} removed; {len(opened):,} left in {collection}")
 
 
@@ -249,7 +239,7 @@ def search(
     ] = None,
     k: Annotated[int | None, typer.Option("-k", help="Number of nearest items. Default: 10.")] = None,
     radius: Annotated[
-        int | None, typer.Option("--radius", "-r", help="Instead: all items within this Hamming distance.")
+        int | None, typer.Option("--radius", "-r", help="Instead of -k: all items within this distance.")
     ] = None,
     id: Annotated[int | None, typer.Option(help="Search with the code of this item, instead of a QUERY.")] = None,
     html: Html = None,
@@ -264,7 +254,7 @@ def search(
     Example: hashlearn search photos.hl --id 17 --radius 4 --json
     """
     from hashlearn.collection import Collection
-    from hashlearn.collection.contact_sheet import Picture, Row
+    from hashlearn.collection.contact_sheet import Picture, PictureFiles
 
     if k is not None and radius is not None:
         raise ValueError("-k and --radius do not go together: choose one.")
@@ -287,18 +277,14 @@ def search(
             picture = [Picture(Path(query), "query", query=True)]
             names, found = [query], opened.search_images(query, k, radius=radius)
         else:
-            data = read_input(query, "queries", key=key)
+            data = read_input(query, "queries", key)
             names, found = list(range(len(data.X))), opened.search_vectors(data.X, k, radius=radius)
         size = f"{len(opened):,} items of {opened.n_bits} bits"
     results = list(zip(names, found, strict=True))
     if html is not None:
-
-        def show_match(match: Match) -> Picture:
-            return Picture(files.find(match.source), f"{match.distance}: {match.source or f'id {match.id}'}")
-
-        rows = (Row(str(name), [*picture, *map(show_match, matches)]) for name, matches in results)
+        rows = (files.match_row(str(name), picture, matches) for name, matches in results)
         sought = f"{10 if k is None else k} nearest" if radius is None else f"all within {radius}"
-        files.write_page(html, f"Search of {collection.name}", f"{sought}, of {size}", rows)
+        _write_page(html, f"Search of {collection.name}", f"{sought}, of {size}", rows, files)
     if as_json:
         answer = [{"query": name, "matches": [asdict(match) for match in matches]} for name, matches in results]
         print(json.dumps(answer, indent=2))
@@ -312,9 +298,7 @@ def search(
 
 def duplicates(
     collection: CollectionFile,
-    radius: Annotated[
-        int, typer.Option("--radius", "-r", help="The largest Hamming distance between two near-duplicates.")
-    ] = 0,
+    radius: Annotated[int, typer.Option("--radius", "-r", help="Largest Hamming distance between duplicates.")] = 0,
     html: Html = None,
     pictures: PicturesFolder = None,
     as_json: AsJson = False,
@@ -324,22 +308,17 @@ def duplicates(
     Example: hashlearn duplicates photos.hl --radius 2 --html twins.html
     """
     from hashlearn.collection import Collection, near_duplicates
-    from hashlearn.collection.contact_sheet import Picture, Row
+    from hashlearn.collection.contact_sheet import PictureFiles
 
     _check_page(html, pictures)
     with Collection.open(collection, readonly=True) as opened:
         files = PictureFiles.of(opened, pictures)
         groups = [opened.get(ids, skip_missing=True) for ids in near_duplicates(opened.index, radius)]
     if html is not None:
-        rows = (
-            Row(
-                f"Group {number}: {count(len(group), 'item')}",
-                [Picture(files.find(item.source), item.source or f"id {item.id}") for item in group],
-            )
-            for number, group in enumerate(groups, 1)
-        )
+        titled = ((f"Group {number}: {count(len(group), 'item')}", group) for number, group in enumerate(groups, 1))
+        rows = (files.group_row(title, group) for title, group in titled)
         subtitle = f"{count(len(groups), 'group')} of items linked by distances of at most {radius}"
-        files.write_page(html, f"Near-duplicates in {collection.name}", subtitle, rows)
+        _write_page(html, f"Near-duplicates in {collection.name}", subtitle, rows, files)
     result = [[{"id": item.id, "source": item.source} for item in group] for group in groups]
     if as_json:
         print(json.dumps(result, indent=2))
@@ -355,6 +334,8 @@ def _check_page(html: Path | None, pictures: Path | None) -> None:
     """Refuse to write a page over anything but a page, and --pictures without a page."""
     if html is None:
         return refuse_options("no page is written (--html)", pictures=pictures)
+    if pictures is not None and not pictures.is_dir():
+        raise ValueError(f"--pictures must be a folder; {pictures} is not.")
     check_out(html)
     if html.exists():
         with open(html, "rb") as file:
@@ -364,15 +345,22 @@ def _check_page(html: Path | None, pictures: Path | None) -> None:
     return None
 
 
+def _write_page(path: Path, title: str, subtitle: str, rows: Iterable[Row], files: PictureFiles) -> None:
+    from hashlearn.collection.contact_sheet import write_contact_sheet
+
+    write_contact_sheet(path, title, subtitle, rows)
+    say(f"{path} shows the pictures")
+    if files.hidden:
+        where = "the collection's folder" if files.folder is None else str(files.folder)
+        words = f"{count(len(files.hidden), 'picture')} not shown, because not below {where}"
+        note(f"{words}; --pictures DIR shows those below DIR")
+
+
 def export(
-    input: Annotated[
-        Path, typer.Argument(metavar="INPUT", help="A collection; for onnx a model, or a collection with a model.")
-    ],
+    input: Annotated[Path, typer.Argument(metavar="INPUT", help="A collection, or a model for onnx.")],
     to: Annotated[str, typer.Option(help="faiss, npy, parquet or pgvector; onnx for a model.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")],
-    table: Annotated[
-        str | None, typer.Option(help="With pgvector: name of the table. Default: name of the collection.")
-    ] = None,
+    table: Annotated[str | None, typer.Option(help="With pgvector: the table. Default: the name of INPUT.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a collection, or a model, for other programs.
@@ -393,7 +381,8 @@ def export(
     if to != "pgvector":
         refuse_options(f"{to} has no tables", table=table)
     if to == "onnx":
-        files, what = _export_onnx(input, out), "the encoder"
+        _export_onnx(input, out)
+        files, what = [out], "the encoder"
     else:
         if not is_sqlite(input) and input.is_file():
             raise ValueError(f"{input} is not a collection; a model can be exported with --to onnx.")
@@ -404,7 +393,7 @@ def export(
     show(result, as_json, f"{what}: {', '.join(map(str, files))}")
 
 
-def _export_onnx(input: Path, out: Path) -> list[Path]:
+def _export_onnx(input: Path, out: Path) -> None:
     import hashlearn
     from hashlearn.collection import Collection
     from hashlearn.interchange import export_onnx
@@ -417,7 +406,6 @@ def _export_onnx(input: Path, out: Path) -> list[Path]:
     else:
         hasher = hashlearn.load(input)
     export_onnx(hasher, out)
-    return [out]
 
 
 COMMANDS = (index, search, add, remove, info, duplicates, export)

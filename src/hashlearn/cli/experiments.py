@@ -28,16 +28,11 @@ def reproduce(
             metavar="[NAME ...]", help="Experiments (--list). Default: all.", autocompletion=complete_experiment
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Folder of the results. Default: results, or results-quick with --quick."),
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder. Default: results or results-quick.")] = None,
     bits: Annotated[list[str] | None, typer.Option(help="Only these code lengths, such as 16,32.")] = None,
     methods: Annotated[list[str] | None, typer.Option(help="Only these methods, such as itq,udh-dnn (--list).")] = None,
     seeds: Annotated[int | None, typer.Option(help="At most this number of seeds (or splits) of each.")] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A small version: few vectors, short codes, short training.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Few vectors, short codes, short training.")] = False,
     data: Annotated[
         str | None,
         typer.Option(
@@ -201,7 +196,7 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
     markdown: Annotated[Path | None, typer.Option(help="Also write a short version as Markdown.")] = None,
     figures: Annotated[
-        Path | None, typer.Option(help="Folder of the charts (SVG). Default: figures, beside the Markdown.")
+        Path | None, typer.Option(help="Folder of the charts. Default: figures, beside the Markdown.")
     ] = None,
     images: Annotated[bool, typer.Option(help="Show search results as images, which are loaded for it.")] = True,
     as_json: AsJson = False,

@@ -6,13 +6,12 @@ This is the only module of the command line that resolves such names.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hashlearn.cli.options import refuse_options
 from hashlearn.cli.render import note
-from hashlearn.progress import count
 
 if TYPE_CHECKING:
     from hashlearn.collection import Collection
@@ -84,21 +83,26 @@ def load_dataset(name: str, source: Path | None = None, split: int | None = None
     return load(name, source=source, split=split or 0)
 
 
-def describe_dataset(dataset: Dataset, split: int | None) -> str:
+def describe_dataset(name: str, split: int | None) -> str:
     """Describe a data set in a model file, with its split if splits are random."""
-    return f"{dataset.name} split {split or 0}" if dataset.name == "cifar10-dh" else dataset.name
+    return f"{name} split {split or 0}" if name == "cifar10-dh" else name
 
 
 def read_input(
-    input: str, part: str, *, key: str | None = None, source: Path | None = None, split: int | None = None
+    input: str,
+    part: str,
+    key: str | None,
+    kind: Kind | None = None,
+    source: Path | None = None,
+    split: int | None = None,
 ) -> Vectors:
-    """Vectors of a file, or of one part of a data set."""
+    """Vectors of a file, or of a part of a data set; ``kind`` if :func:`find_kind` was called before."""
     from hashlearn import vectors
 
-    if find_kind(input, key=key, source=source, split=split) == "dataset":
+    if (kind or find_kind(input, key=key)) == "dataset":
         dataset = load_dataset(input, source, split)
         labels = dataset.train_labels if part == "train" else None
-        return Vectors(getattr(dataset, part), describe_dataset(dataset, split), labels)
+        return Vectors(getattr(dataset, part), dataset.name, labels)
     return Vectors(vectors.read_vectors(input, key=key), Path(input).name)
 
 
@@ -129,93 +133,74 @@ def check_out(path: Path, *inputs: str | Path | None) -> None:
 
 
 def read_training(
-    input: str,
-    hasher: Hasher,
-    *,
-    labels: str | None,
-    sample: int | None,
-    seed: int,
-    side: int | None,
-    key: str | None,
-    source: Path | None,
-    split: int | None,
+    input: str, hasher: Hasher, *, labels: str | None, sample: int | None, seed: int, side: int | None, **options: Any
 ) -> Vectors:
-    """Vectors and labels for ``hasher`` to learn from. Whatever can be checked is checked before vectors are read."""
-    kind = find_kind(input, labels=labels, side=side, key=key, source=source, split=split)
+    """Vectors and labels for ``hasher`` to learn from; ``options`` are those of :func:`read_input`."""
+    kind = find_kind(input, labels=labels, side=side, **options)
     if sample is not None and sample < 2:
         raise ValueError(f"--sample must be at least 2; got {sample}.")
     if labels is not None and not hasher.supervised:
         raise ValueError(f"{hasher.name} learns without labels: leave --labels out.")
     if kind == "folder":
         return _read_training_pictures(input, hasher, labels, sample, seed, side)
-    if kind == "file" and hasher.supervised:
-        if labels is None or labels == FOLDERS:
-            raise ValueError(f"{hasher.name} learns from labels: give them with --labels FILE.")
-        y = _read_labels(labels)
-    data = read_input(input, "train", key=key, source=source, split=split)
+    if kind == "file" and hasher.supervised and labels in (None, FOLDERS):
+        raise ValueError(f"{hasher.name} learns from labels: give them with --labels FILE.")
+    data = read_input(input, "train", kind=kind, **options)
+    y = data.labels if labels is None else _read_labels(labels, len(data.X), "vectors")
     if not hasher.supervised:
         y = None
-    elif kind == "dataset":
-        y = data.labels
-        if y is None:
-            raise ValueError(f"{hasher.name} learns from labels: {input} has none.")
-    elif len(y) != len(data.X):
-        raise ValueError(f"--labels must have a label for each of the {len(data.X):,} vectors; it has {len(y):,}.")
+    elif y is None:
+        raise ValueError(f"{hasher.name} learns from labels: {input} has none.")
+    data = replace(data, labels=y, name=describe_dataset(data.name, options["split"]))
     rows = _sample_rows(len(data.X), sample, seed)
     if rows is None:
-        return Vectors(data.X, data.name, y)
-    return Vectors(data.X[rows], data.name, None if y is None else [y[row] for row in rows])
+        return data
+    return replace(data, X=data.X[rows], labels=None if y is None else [y[row] for row in rows])
 
 
 def _read_training_pictures(
     folder: str, hasher: Hasher, labels: str | None, sample: int | None, seed: int, side: int | None
 ) -> Vectors:
+    """Pictures below a folder. The labels are checked before the first picture is read."""
     from hashlearn.collection.ingest import features_text
     from hashlearn.features import ImageFeatures, find_images
 
     features = ImageFeatures() if side is None else ImageFeatures(side=side)
     paths = find_images(folder)
-    by_path = dict(zip(paths, _picture_labels(folder, paths, hasher, labels), strict=True))
+    y = dict(zip(paths, _picture_labels(folder, paths, hasher, labels), strict=True)) if hasher.supervised else None
     rows = _sample_rows(len(paths), _MAX_TRAINING_PICTURES if sample is None else sample, seed)
     if rows is not None:
         paths = [paths[row] for row in rows]
-    if hasher.supervised and len({by_path[path] for path in paths}) < 2:
-        raise ValueError(f"{hasher.name} needs pictures of at least two classes; got one, {by_path[paths[0]]}.")
-    X, readable, unreadable = read_pictures(folder, paths, features)
-    if unreadable:
-        left_out = f"{len(unreadable):,} of {len(paths):,} pictures can't be read and were left out"
-        note(f"{left_out}, {unreadable[0][0]} first.")
-    if len(X) < 2:
-        raise ValueError(f"{folder} must hold at least 2 pictures that can be read; found {len(X)}.")
-    y = [by_path[path] for path in readable] if hasher.supervised else None
-    return Vectors(X, Path(folder).resolve().name, y, readable, {"features": features_text(features)})
+    if y is not None and len({y[path] for path in paths}) < 2:
+        raise ValueError(f"{hasher.name} needs pictures of at least two classes; got one, {y[paths[0]]}.")
+    data = _read_pictures(folder, paths, features, skip_unreadable=True)
+    if len(data.X) < 2:
+        raise ValueError(f"{folder} must hold at least 2 pictures that can be read; found {len(data.X)}.")
+    info = {"features": features_text(features)}
+    return replace(data, labels=None if y is None else [y[path] for path in data.paths], info=info)
 
 
 def _picture_labels(folder: str, paths: list[str], hasher: Hasher, labels: str | None) -> Any:
     """A label for each picture: the subfolder of ``folder`` that it is in, or a line of a file."""
-    if not hasher.supervised:
-        return [None] * len(paths)
     outside = [path for path in paths if "/" not in path]
     if labels is None:
         how = "give them with --labels FILE" if outside else "--labels folders takes the names of the subfolders"
         raise ValueError(f"{hasher.name} learns from labels: {how}.")
-    if labels == FOLDERS:
-        if outside:
-            raise ValueError(
-                f"--labels folders needs every picture in a subfolder of {folder}; "
-                f"{count(len(outside), 'picture')} are not, {outside[0]} first."
-            )
-        return [path.partition("/")[0] for path in paths]
-    y = _read_labels(labels)
-    if len(y) != len(paths):
-        raise ValueError(f"--labels must have a label for each of the {len(paths):,} pictures; it has {len(y):,}.")
-    return y
+    if labels != FOLDERS:
+        return _read_labels(labels, len(paths), "pictures")
+    if outside:
+        words = f"{len(outside):,} of {len(paths):,} are not, {outside[0]} first"
+        raise ValueError(f"--labels folders needs every picture in a subfolder of {folder}; {words}.")
+    return [path.partition("/")[0] for path in paths]
 
 
-def _read_labels(path: str) -> Any:
+def _read_labels(path: str, n: int, what: str) -> Any:
     from hashlearn import vectors
 
-    return vectors.read_labels(path)
+    labels = vectors.read_labels(path)
+    if len(labels) != n:
+        raise ValueError(f"--labels must have a label for each of the {n:,} {what}; it has {len(labels):,}.")
+    return labels
 
 
 def _sample_rows(n: int, size: int | None, seed: int) -> Any:
@@ -230,42 +215,43 @@ def _sample_rows(n: int, size: int | None, seed: int) -> Any:
 # -- pictures ---------------------------------------------------------------------------------------------------------
 
 
-def read_pictures(
-    folder: str, paths: Sequence[str], features: ImageFeatures
-) -> tuple[Any, list[str], list[tuple[str, str]]]:
-    """Vectors of the pictures that can be read, their paths, and (path, reason) of those that can't."""
-    import numpy as np
-
-    from hashlearn.features import image_vectors
-    from hashlearn.progress import progress_bar
-
-    unreadable: list[tuple[str, str]] = []
-    readable: list[str] = []
-    blocks: list[Any] = [np.empty((0, features.n_features), np.float32)]
-    with progress_bar("reading", len(paths), unit="pictures") as advance:
-        for names, block in image_vectors(
-            folder, paths, features, on_error=lambda path, reason: unreadable.append((path, reason))
-        ):
-            readable += names
-            blocks.append(block)
-            advance(len(names))
-    return np.concatenate(blocks), readable, unreadable
-
-
 def read_folder(folder: str, hasher: Hasher, *, skip_unreadable: bool) -> Vectors:
-    """Vectors of all pictures below a folder, in the order of ``find_images``, as the model describes pictures."""
+    """Pictures below a folder, in the order of ``find_images``, described as ``hasher`` needs them."""
     from hashlearn.collection.ingest import features_of
     from hashlearn.features import find_images
 
     features = features_of(hasher)
     if features is None:
         raise ValueError("the model was trained on vectors, not on pictures: give a file of vectors.")
-    X, readable, unreadable = read_pictures(folder, find_images(folder), features)
+    data = _read_pictures(folder, find_images(folder), features, skip_unreadable=skip_unreadable)
+    if not data.paths:
+        raise ValueError(f"{folder} holds no picture that can be read.")
+    return data
+
+
+def _read_pictures(folder: str, paths: list[str], features: ImageFeatures, *, skip_unreadable: bool) -> Vectors:
+    import numpy as np
+
+    from hashlearn.features import image_vectors
+    from hashlearn.progress import progress_bar
+
+    unreadable: list[str] = []
+    readable: list[str] = []
+    blocks: list[Any] = [np.empty((0, features.n_features), np.float32)]
+
+    def skip(path: str, reason: str) -> None:
+        unreadable.append(f"{path}: {reason}")
+
+    with progress_bar("reading", len(paths), unit="pictures") as advance:
+        for names, block in image_vectors(folder, paths, features, on_error=skip):
+            readable += names
+            blocks.append(block)
+            advance(len(names))
     if unreadable:
-        listed = "; ".join(f"{path}: {reason}" for path, reason in unreadable[:_LISTED_PICTURES])
         more = len(unreadable) - _LISTED_PICTURES
-        words = f"{count(len(unreadable), 'picture')} can't be read ({listed}{f'; {more:,} more' if more > 0 else ''})"
-        if not skip_unreadable or not readable:
+        listed = [*unreadable[:_LISTED_PICTURES], *([f"{more:,} more"] if more > 0 else [])]
+        words = f"{len(unreadable):,} of {len(paths):,} pictures can't be read ({'; '.join(listed)})"
+        if not skip_unreadable:
             raise ValueError(f"{words}; --skip-unreadable leaves them out.")
-        note(f"{words}; left out.")
-    return Vectors(X, Path(folder).resolve().name, paths=readable)
+        note(f"{words} and are left out.")
+    return Vectors(np.concatenate(blocks), Path(folder).resolve().name, paths=readable)

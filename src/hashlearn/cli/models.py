@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hashlearn.cli.inputs import (
-    FOLDERS,
-    check_out,
-    describe_dataset,
-    find_kind,
-    load_dataset,
-    read_folder,
-    read_input,
-    read_training,
-)
+from hashlearn.cli import inputs
 from hashlearn.cli.options import (
     AsJson,
     Input,
@@ -89,11 +80,9 @@ def fit(
         list[str] | None, typer.Option("--parameter", "-p", help="A parameter of the method, name=value; repeatable.")
     ] = None,
     sample: Annotated[
-        int | None, typer.Option(help="Learn from a random sample of this size. Default: all vectors, 20,000 pictures.")
+        int | None, typer.Option(help="Size of a random sample to learn from. Default: all vectors, 20,000 pictures.")
     ] = None,
-    side: Annotated[
-        int | None, typer.Option(help="Resize pictures to this width and height for their GIST. Default: 64.")
-    ] = None,
+    side: Annotated[int | None, typer.Option(help="Width and height of pictures for their GIST. Default: 64.")] = None,
     key: Key = None,
     source: Source = None,
     split: Split = None,
@@ -109,9 +98,9 @@ def fit(
 
     Example: hashlearn fit vectors.npy -m itq -b 64 -p max_iter=100 -o my.model
     """
-    check_out(out, input, None if labels == FOLDERS else labels)
+    inputs.check_out(out, input, None if labels == inputs.FOLDERS else labels)
     hasher = make_hasher(method, bits, seed, parameter or [])
-    data = read_training(
+    data = inputs.read_training(
         input, hasher, labels=labels, sample=sample, seed=seed or 0, side=side, key=key, source=source, split=split
     )
     start = time.perf_counter()
@@ -176,21 +165,16 @@ def encode(
     model: Model,
     input: Input,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file of codes to write: .npy, .u8bin, .hdf5, …")],
-    part: Annotated[
-        str | None, typer.Option(help="Part of a data set: train, database or queries. Default: database.")
-    ] = None,
-    format: Annotated[
-        str, typer.Option(help="packed: the bytes of the codes; sentence-transformers: its quantized embeddings.")
-    ] = "packed",
+    part: Annotated[str | None, typer.Option(help="Part of a data set: train, database (default) or queries.")] = None,
+    format: Annotated[str, typer.Option(help="packed, or sentence-transformers: its quantized embeddings.")] = "packed",
     precision: Annotated[
-        str | None, typer.Option(help="For sentence-transformers: ubinary (uint8) or binary (int8). Default: ubinary.")
+        str | None, typer.Option(help="For sentence-transformers: ubinary (uint8, the default) or binary (int8).")
     ] = None,
     skip_unreadable: Annotated[
         bool,
         typer.Option(
             "--skip-unreadable",
-            help="Leave out pictures that can't be read, and write the paths of the others, one per line, to "
-            "NAME-paths.txt beside the codes.",
+            help="Leave out pictures that can't be read; write the paths of the others to NAME-paths.txt.",
         ),
     ] = False,
     key: Key = None,
@@ -214,7 +198,7 @@ def encode(
     from hashlearn.vectors import format_of, write_vectors
 
     format_of(out)
-    check_out(out, model, input)
+    inputs.check_out(out, model, input)
     if format == "packed":
         refuse_options("--format is packed", precision=precision)
     elif format == "sentence-transformers":
@@ -223,18 +207,17 @@ def encode(
         raise ValueError(f"--format must be packed or sentence-transformers; got {format!r}.")
     if part not in (None, "train", "database", "queries"):
         raise ValueError(f"--part must be train, database or queries; got {part!r}.")
-    kind = find_kind(input, key=key, part=part, source=source, split=split, skip_unreadable=skip_unreadable)
+    kind = inputs.find_kind(input, key=key, part=part, source=source, split=split, skip_unreadable=skip_unreadable)
     hasher = hashlearn.load(model)
     if precision is not None:
         check_whole_bytes(hasher.n_bits_)
+    paths_file = out.with_name(f"{out.stem}-paths.txt") if skip_unreadable else None
+    if paths_file is not None:
+        inputs.check_out(paths_file, model, input)
     if kind == "folder":
-        paths_file = out.with_name(f"{out.stem}-paths.txt") if skip_unreadable else None
-        if paths_file is not None:
-            check_out(paths_file, model, input)
-        data = read_folder(input, hasher, skip_unreadable=skip_unreadable)
+        data = inputs.read_folder(input, hasher, skip_unreadable=skip_unreadable)
     else:
-        paths_file = None
-        data = read_input(input, part or "database", key=key, source=source, split=split)
+        data = inputs.read_input(input, part or "database", key, kind, source, split)
     name = f"{data.name}, {part or 'database'}" if kind == "dataset" else data.name
     start = time.perf_counter()
     codes = hasher.encode(data.X)
@@ -275,8 +258,7 @@ def evaluate(
     ties: Annotated[str | None, typer.Option(help="Order of equal distances: index or expected.")] = None,
     radius: Annotated[list[int] | None, typer.Option("--radius", "-r", help="Precision@radius; repeatable.")] = None,
     distance: Annotated[
-        str | None,
-        typer.Option(help="Distance that ranks: hamming or spherical. Default: the method's (spherical for sph)."),
+        str | None, typer.Option(help="hamming or spherical. Default: the distance of the method.")
     ] = None,
     source: Source = None,
     split: Split = None,
@@ -296,21 +278,13 @@ def evaluate(
 
     check_name("data set", dataset, DATASETS)
     hasher = hashlearn.load(model)
-    setting = choose_setting(
-        dataset,
-        supervised=hasher.supervised,
-        truth=truth,
-        k=k,
-        ap=ap,
-        cutoff=cutoff,
-        ties=ties,
-        radii=None if radius is None else tuple(radius),
-        distance=hasher.distance if distance is None else distance,
-    )
-    data = load_dataset(dataset, source, split)
+    choices: dict[str, Any] = {"truth": truth, "k": k, "ap": ap, "cutoff": cutoff, "ties": ties, "radii": radius}
+    distance = hasher.distance if distance is None else distance
+    setting = choose_setting(dataset, supervised=hasher.supervised, distance=distance, **choices)
+    data = inputs.load_dataset(dataset, source, split)
     trained_on = getattr(hasher, "info_", {}).get("trained on", "unknown data")
-    if trained_on != describe_dataset(data, split):
-        note(f"the model was trained on {trained_on}, not on {describe_dataset(data, split)}.")
+    if trained_on != inputs.describe_dataset(data.name, split):
+        note(f"the model was trained on {trained_on}, not on {inputs.describe_dataset(data.name, split)}.")
     scores = judge(hasher, data, setting)
     result = {"model": str(model), "method": hasher.name, "dataset": data.name, "trained_on": trained_on}
     if as_json:
