@@ -113,15 +113,14 @@ def sample_rows(n: int, size: int, seed: int) -> Any:
     return np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
 
 
-def picture_vectors(folder: str, sample: int | None, side: int | None, seed: int) -> tuple[Any, dict[str, str]]:
+def picture_vectors(folder: str, sample: int | None, side: int | None, seed: int) -> tuple[Any, dict[str, Any]]:
     """Vectors of the pictures below a folder, or of some; and what a model must remember to make such vectors."""
     import numpy as np
 
-    from hashlearn.collection.ingest import features_text
-    from hashlearn.features import ImageFeatures, find_images, image_vectors
+    from hashlearn.features import GistExtractor, find_images, image_vectors
     from hashlearn.progress import progress_bar
 
-    features = ImageFeatures() if side is None else ImageFeatures(side=side)
+    features = GistExtractor() if side is None else GistExtractor(side=side)
     paths = find_images(folder)
     size = PICTURES_TO_LEARN_FROM if sample is None else sample
     if size < len(paths):
@@ -138,7 +137,7 @@ def picture_vectors(folder: str, sample: int | None, side: int | None, seed: int
     X = np.concatenate(found)
     if len(X) < 2:
         raise ValueError(f"{folder} must hold at least 2 pictures that can be read; found {len(X)}.")
-    return X, {"features": features_text(features)}
+    return X, features.description()
 
 
 def make_hasher(method: str, bits: int, seed: int | None, parameters: list[str]) -> Hasher:

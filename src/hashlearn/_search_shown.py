@@ -135,11 +135,10 @@ def tell_filled(opened: Collection, filled: Ingested, as_json: bool) -> None:
 def collection_info(path: Path) -> dict[str, Any]:
     from hashlearn.collection import Collection
     from hashlearn.collection.ingest import display_root
-    from hashlearn.features import ImageFeatures
 
     with Collection.open(path, readonly=True) as opened:
         about, own = opened.about, opened.info
-        features = own.get("features")
+        extractor = opened.extractor
         return {
             "file": str(path),
             "kind": "collection",
@@ -148,26 +147,26 @@ def collection_info(path: Path) -> dict[str, Any]:
             "bytes": path.stat().st_size,
             "method": about["method"],
             "n_features": about["n_features"],
-            "features": None if features is None else ImageFeatures.from_dict(features).name,
+            "features": None if extractor is None else str(extractor),
             "made_of": own.get("input"),
-            "pictures_in": None if features is None else display_root(opened),
+            "pictures_in": None if extractor is None else display_root(opened),
             "hashlearn": about["hashlearn"],
         }
 
 
 def model_info(path: Path) -> dict[str, Any]:
     import hashlearn
-    from hashlearn.collection.ingest import features_of
+    from hashlearn.collection.ingest import model_extractor
 
     hasher = hashlearn.load(path)
-    features = features_of(hasher)
+    features = model_extractor(hasher)
     return {
         "file": str(path),
         "kind": "model",
         "method": hasher.name,
         "n_bits": hasher.n_bits_,
         "n_features": int(hasher.n_features_in_),
-        "features": None if features is None else features.name,
-        "trained_on": hasher.info_.get("trained on"),
+        "features": None if features is None else str(features),
+        "trained_on": hasher.metadata_.trained_on,
         "bytes": path.stat().st_size,
     }

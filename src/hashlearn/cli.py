@@ -288,13 +288,15 @@ def fit(
 
     Example: hashlearn fit vectors.npy -m itq -b 64 -p max_iter=100 -o my.model
     """
+    from hashlearn.hashers import ModelMetadata
+
     check_out(out, None if is_dataset(input) else input, labels)
     hasher = make_hasher(method, bits, seed, parameter or [])
     y: Any = None
-    remarks: dict[str, str] = {}
+    features: dict[str, Any] | None = None
     if is_folder(input):
         refuse_options(f"{input} is a folder", key=key, labels=labels, source=source, split=split)
-        X, remarks = picture_vectors(input, sample, side, seed or 0)
+        X, features = picture_vectors(input, sample, side, seed or 0)
         trained_on = Path(input).resolve().name
     elif is_dataset(input):
         refuse_options(f"{input} is a data set", key=key, labels=labels, side=side)
@@ -320,7 +322,7 @@ def fit(
     start = time.perf_counter()
     hasher.fit(X, y if hasher.supervised else None)
     seconds = time.perf_counter() - start
-    hasher.save(out, info={"trained on": trained_on, **remarks})
+    hasher.save(out, metadata=ModelMetadata(trained_on, features))
     n, n_features = X.shape
     result = {
         "model": str(out),
@@ -444,7 +446,7 @@ def evaluate(
         dataset, truth, k, ap, cutoff, ties, radius, supervised=hasher.supervised, distance=distance
     )
     data = load_dataset(dataset, source, split)
-    trained_on = getattr(hasher, "info_", {}).get("trained on", "unknown data")
+    trained_on = hasher.metadata_.trained_on or "unknown data"
     if trained_on != trained_on_text(data, split):
         say(f"hashlearn: note: the model was trained on {trained_on}, not on {trained_on_text(data, split)}.")
     scores = judge(hasher, data, chosen)
