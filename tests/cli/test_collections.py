@@ -31,16 +31,16 @@ def own(made, tmp_path):
 
 
 def test_a_collection_of_pictures_holds_their_codes_and_relative_paths(made):
-    from hashlearn.features import ImageFeatures, read_image
+    from hashlearn.features import GistExtractor, read_image
 
-    model, features = hashlearn.load(made / "photos.model"), ImageFeatures(side=32)
-    assert json.loads(model.info_["features"]) == features.as_dict()
+    model, features = hashlearn.load(made / "photos.model"), GistExtractor(side=32)
+    assert model.metadata_.features == features.description()
     with Collection.open(made / "photos.hl", readonly=True) as collection:
         items = collection.get(collection.ids)
         assert [item.source for item in items] == sorted(item.source for item in items)
         assert {"a/twin one.png", "b/ink.jpg", "b/dot.gif"} <= {item.source for item in items}
         for item in items[::7]:
-            vector = features.vectors(read_image(made / "photos" / item.source, features)[None])
+            vector = features.describe(read_image(made / "photos" / item.source, features)[None])
             # Rounding by the batch may turn a bit.
             assert np.bitwise_count(collection.index.reconstruct([item.id]) ^ model.encode(vector)).sum() <= 1
 

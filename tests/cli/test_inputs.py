@@ -70,9 +70,9 @@ FIT = ("fit", "photos", "-m", "sdh", "-b", 8, "--side", 16, "-p", "n_anchors=10"
 
 def expected_codes(folder, paths, labels):
     """Of SDH, learned through the library."""
-    from hashlearn.features import ImageFeatures, image_vectors
+    from hashlearn.features import GistExtractor, image_vectors
 
-    ((_, X),) = image_vectors(folder / "photos", paths, ImageFeatures(side=16))
+    ((_, X),) = image_vectors(folder / "photos", paths, GistExtractor(side=16))
     return X, hashlearn.SDH(8, n_anchors=10, random_state=0).fit(X, labels).encode(X)
 
 
@@ -133,7 +133,7 @@ def test_labels_are_checked_before_any_picture_is_read(arguments, words, classes
         raise AssertionError("a picture was read")
 
     monkeypatch.setattr("hashlearn.features.image_vectors", fail)
-    monkeypatch.setattr("hashlearn.features.images.read_picture", fail)
+    monkeypatch.setattr("hashlearn.features.GistExtractor.prepare", fail)
     (classes / "three.txt").write_text("a\nb\na\n")
     (classes / "same.txt").write_text("cat\n" * 25)
     np.save(classes / "x.npy", np.ones((9, 4)))

@@ -314,10 +314,10 @@ def test_encode_a_folder_of_pictures(tmp_path):
     assert run("fit", "photos", "-b", 8, "--side", 16, "-o", "m", cwd=tmp_path).returncode == 0
     done = run("encode", "m", "photos", "-o", "codes.npy", "--json", cwd=tmp_path)
     assert (json.loads(done.stdout)["n_samples"], json.loads(done.stdout)["encoded"]) == (12, "photos")
-    from hashlearn.features import ImageFeatures, find_images, image_vectors
+    from hashlearn.features import GistExtractor, find_images, image_vectors
 
     paths = find_images(tmp_path / "photos")
-    ((_, X),) = image_vectors(tmp_path / "photos", paths, ImageFeatures(side=16))
+    ((_, X),) = image_vectors(tmp_path / "photos", paths, GistExtractor(side=16))
     expected = hashlearn.load(tmp_path / "m").encode(X)
     np.testing.assert_array_equal(read_vectors(tmp_path / "codes.npy"), expected)
     assert not (tmp_path / "codes-paths.txt").exists()

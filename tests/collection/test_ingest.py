@@ -10,9 +10,10 @@ from PIL import Image
 import hashlearn
 from hashlearn.collection import Collection, Ingested, Match, ingest, open_or_create
 from hashlearn.errors import ImageError
-from hashlearn.features import ImageFeatures, image_vectors
+from hashlearn.features import GistExtractor, image_vectors
+from hashlearn.hashers import ModelMetadata
 
-FEATURES = ImageFeatures(side=16, orientations=(4, 2))
+FEATURES = GistExtractor(side=16, orientations=(4, 2))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def model(photos):
     paths = [f"{i:02}.png" for i in range(0, 12, 2)]
     ((_, X),) = image_vectors(photos, paths, FEATURES)
     made = hashlearn.LSH(n_bits=24, random_state=0).fit(X)
-    made.save(photos.parent / "model", info={"features": ingest.features_text(FEATURES)})
+    made.save(photos.parent / "model", metadata=ModelMetadata(features=FEATURES.description()))
     return hashlearn.load(photos.parent / "model")
 
 

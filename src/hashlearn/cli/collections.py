@@ -204,7 +204,7 @@ def _collection_info(path: Path) -> dict[str, Any]:
             "bytes": path.stat().st_size,
             "method": opened.about["method"],
             "n_features": opened.about["n_features"],
-            "features": None if extractor is None else extractor.name,
+            "features": None if extractor is None else str(extractor),
             "made_of": opened.info.get("input"),
             "pictures_in": None if extractor is None else display_root(opened),
             "hashlearn": opened.about["hashlearn"],
@@ -213,18 +213,18 @@ def _collection_info(path: Path) -> dict[str, Any]:
 
 def _model_info(path: Path) -> dict[str, Any]:
     import hashlearn
-    from hashlearn.collection.ingest import features_of
+    from hashlearn.collection.ingest import model_extractor
 
     hasher = hashlearn.load(path)
-    extractor = features_of(hasher)
+    extractor = model_extractor(hasher)
     return {
         "file": str(path),
         "kind": "model",
         "method": hasher.name,
         "n_bits": hasher.n_bits_,
         "n_features": int(hasher.n_features_in_),
-        "features": None if extractor is None else extractor.name,
-        "trained_on": hasher.info_.get("trained on"),
+        "features": None if extractor is None else str(extractor),
+        "trained_on": hasher.metadata_.trained_on,
         "bytes": path.stat().st_size,
     }
 

@@ -6,7 +6,7 @@ This is the only module of the command line that resolves such names.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +16,7 @@ from hashlearn.cli.render import note
 if TYPE_CHECKING:
     from hashlearn.collection import Collection
     from hashlearn.datasets import Dataset
-    from hashlearn.features import ImageFeatures
+    from hashlearn.features import Extractor
     from hashlearn.hashers import Hasher
 
 Kind = Literal["dataset", "file", "folder"]
@@ -42,7 +42,7 @@ class Vectors:
     name: str
     labels: Any = None
     paths: Sequence[str] = ()
-    info: dict[str, str] = field(default_factory=dict)  # to keep with a model that learns from them
+    features: dict[str, Any] | None = None  # description of the extractor of pictures
 
 
 def find_kind(input: str, **options: object) -> Kind:
@@ -162,10 +162,9 @@ def _read_training_pictures(
     folder: str, hasher: Hasher, labels: str | None, sample: int | None, seed: int, side: int | None
 ) -> Vectors:
     """Pictures below a folder. The labels are checked before the first picture is read."""
-    from hashlearn.collection.ingest import features_text
-    from hashlearn.features import ImageFeatures, find_images
+    from hashlearn.features import GistExtractor, find_images
 
-    features = ImageFeatures() if side is None else ImageFeatures(side=side)
+    extractor = GistExtractor() if side is None else GistExtractor(side=side)
     paths = find_images(folder)
     y = dict(zip(paths, _picture_labels(folder, paths, hasher, labels), strict=True)) if hasher.supervised else None
     rows = _sample_rows(len(paths), _MAX_TRAINING_PICTURES if sample is None else sample, seed)
@@ -173,11 +172,10 @@ def _read_training_pictures(
         paths = [paths[row] for row in rows]
     if y is not None and len({y[path] for path in paths}) < 2:
         raise ValueError(f"{hasher.name} needs pictures of at least two classes; got one, {y[paths[0]]}.")
-    data = _read_pictures(folder, paths, features, skip_unreadable=True)
+    data = _read_pictures(folder, paths, extractor, skip_unreadable=True)
     if len(data.X) < 2:
         raise ValueError(f"{folder} must hold at least 2 pictures that can be read; found {len(data.X)}.")
-    info = {"features": features_text(features)}
-    return replace(data, labels=None if y is None else [y[path] for path in data.paths], info=info)
+    return replace(data, labels=None if y is None else [y[path] for path in data.paths])
 
 
 def _picture_labels(folder: str, paths: list[str], hasher: Hasher, labels: str | None) -> Any:
@@ -217,19 +215,19 @@ def _sample_rows(n: int, size: int | None, seed: int) -> Any:
 
 def read_folder(folder: str, hasher: Hasher, *, skip_unreadable: bool) -> Vectors:
     """Pictures below a folder, in the order of ``find_images``, described as ``hasher`` needs them."""
-    from hashlearn.collection.ingest import features_of
+    from hashlearn.collection.ingest import model_extractor
     from hashlearn.features import find_images
 
-    features = features_of(hasher)
-    if features is None:
+    extractor = model_extractor(hasher)
+    if extractor is None:
         raise ValueError("the model was trained on vectors, not on pictures: give a file of vectors.")
-    data = _read_pictures(folder, find_images(folder), features, skip_unreadable=skip_unreadable)
+    data = _read_pictures(folder, find_images(folder), extractor, skip_unreadable=skip_unreadable)
     if not data.paths:
         raise ValueError(f"{folder} holds no picture that can be read.")
     return data
 
 
-def _read_pictures(folder: str, paths: list[str], features: ImageFeatures, *, skip_unreadable: bool) -> Vectors:
+def _read_pictures(folder: str, paths: list[str], extractor: Extractor, *, skip_unreadable: bool) -> Vectors:
     import numpy as np
 
     from hashlearn.features import image_vectors
@@ -237,13 +235,13 @@ def _read_pictures(folder: str, paths: list[str], features: ImageFeatures, *, sk
 
     unreadable: list[str] = []
     readable: list[str] = []
-    blocks: list[Any] = [np.empty((0, features.n_features), np.float32)]
+    blocks: list[Any] = [np.empty((0, extractor.n_features), np.float32)]
 
     def skip(path: str, reason: str) -> None:
         unreadable.append(f"{path}: {reason}")
 
     with progress_bar("reading", len(paths), unit="pictures") as advance:
-        for names, block in image_vectors(folder, paths, features, on_error=skip):
+        for names, block in image_vectors(folder, paths, extractor, on_error=skip):
             readable += names
             blocks.append(block)
             advance(len(names))
@@ -254,4 +252,5 @@ def _read_pictures(folder: str, paths: list[str], features: ImageFeatures, *, sk
         if not skip_unreadable:
             raise ValueError(f"{words}; --skip-unreadable leaves them out.")
         note(f"{words} and are left out.")
-    return Vectors(np.concatenate(blocks), Path(folder).resolve().name, paths=readable)
+    name, features = Path(folder).resolve().name, extractor.description()
+    return Vectors(np.concatenate(blocks), name, paths=readable, features=features)

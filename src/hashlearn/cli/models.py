@@ -98,6 +98,8 @@ def fit(
 
     Example: hashlearn fit vectors.npy -m itq -b 64 -p max_iter=100 -o my.model
     """
+    from hashlearn.hashers import ModelMetadata
+
     inputs.check_out(out, input, None if labels == inputs.FOLDERS else labels)
     hasher = make_hasher(method, bits, seed, parameter or [])
     data = inputs.read_training(
@@ -106,7 +108,7 @@ def fit(
     start = time.perf_counter()
     hasher.fit(data.X, data.labels)
     seconds = time.perf_counter() - start
-    hasher.save(out, info={"trained on": data.name, **data.info})
+    hasher.save(out, metadata=ModelMetadata(data.name, data.features))
     n, n_features = data.X.shape
     result = {
         "model": str(out),
@@ -282,7 +284,7 @@ def evaluate(
     distance = hasher.distance if distance is None else distance
     setting = choose_setting(dataset, supervised=hasher.supervised, distance=distance, **choices)
     data = inputs.load_dataset(dataset, source, split)
-    trained_on = getattr(hasher, "info_", {}).get("trained on", "unknown data")
+    trained_on = hasher.metadata_.trained_on or "unknown data"
     if trained_on != inputs.describe_dataset(data.name, split):
         note(f"the model was trained on {trained_on}, not on {inputs.describe_dataset(data.name, split)}.")
     scores = judge(hasher, data, setting)

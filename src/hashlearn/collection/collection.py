@@ -29,7 +29,7 @@ from hashlearn.storage import check_target, parse_json
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from hashlearn.features import ImageFeatures
+    from hashlearn.features import Extractor
     from hashlearn.hashers import Hasher
 
 __all__ = ["Collection", "Match"]
@@ -258,18 +258,18 @@ class Collection:
         return bool(self._database.meta.get("model_key") == model_key(model))
 
     @property
-    def extractor(self) -> ImageFeatures | None:
+    def extractor(self) -> Extractor | None:
         """Computes the vectors of pictures; None if the collection takes vectors only."""
-        from hashlearn.features import ImageFeatures
+        from hashlearn.features import make_extractor
 
         info = self.info
         if info.get("features") is not None:
-            return ImageFeatures.from_dict(info["features"])
+            return make_extractor(info["features"])
         if "rows" in info or self.model is None:  # created from vectors, though the model may know pictures
             return None
-        return ingest.features_of(self.model)
+        return ingest.model_extractor(self.model)
 
-    def _require_extractor(self) -> ImageFeatures:
+    def _require_extractor(self) -> Extractor:
         """:attr:`extractor`; a ValueError if the collection takes vectors only."""
         if (extractor := self.extractor) is None:
             raise ValueError(f"{self.path} was made of vectors, not of pictures: give a file of vectors.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,14 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from hashlearn.collection._items import payload_texts
 from hashlearn.errors import ModelFileError
 from hashlearn.progress import progress_bar
-from hashlearn.storage import content_key, is_unicode, parse_json
+from hashlearn.storage import content_key, is_unicode
 
 if TYPE_CHECKING:
     from hashlearn.collection.collection import Collection
-    from hashlearn.features import ImageFeatures
+    from hashlearn.features import Extractor
     from hashlearn.hashers import Hasher
 
-__all__ = ["Ingested", "features_of", "features_text", "open_or_create"]
+__all__ = ["Ingested", "model_extractor", "open_or_create"]
 
 _BATCH = 10_000
 
@@ -51,20 +50,17 @@ class Ingested:
     known_codes: int = 0
 
 
-def features_text(features: ImageFeatures) -> str:
-    """The description of features that a model file stores."""
-    return json.dumps(features.as_dict())
+def model_extractor(model: Hasher) -> Extractor | None:
+    """Make the extractor whose vectors the model was trained on; None if it was not trained on pictures."""
+    from hashlearn.features import make_extractor
 
-
-def features_of(model: Hasher) -> ImageFeatures | None:
-    """How pictures become the vectors that the model takes; None if it was trained on vectors."""
-    from hashlearn.features import ImageFeatures
-
-    text = getattr(model, "info_", {}).get("features")
-    if text is None:
+    metadata = model.metadata_
+    # A text that is not a JSON object is a note.
+    description = metadata.notes.get("features") if metadata.features is None else metadata.features
+    if description is None:
         return None
     try:
-        return ImageFeatures.from_dict(parse_json(text))
+        return make_extractor(description)
     except ValueError as error:
         raise ModelFileError(f"the model's description of its features can't be read: {error}") from None
 
@@ -107,12 +103,13 @@ def open_or_create(
         info |= {"rows": len(vectors), "content": content_key(vectors)}
     if not path.exists():
         if folder is not None:
-            if (features := features_of(model)) is None:
+            if (extractor := model_extractor(model)) is None:
                 raise ValueError(
                     "the model was trained on vectors, not on pictures: give vectors, or fit it on a folder."
                 )
             find_images(folder)  # raises if there is no picture, before a file is created
-            info |= {"features": features.as_dict(), "root": _relative(folder, Path(os.path.realpath(path)).parent)}
+            root = _relative(folder, Path(os.path.realpath(path)).parent)
+            info |= {"features": extractor.description(), "root": root}
         try:
             return Collection.create(path, model=model, info=info, first_id=0 if vectors is None else len(vectors))
         except FileExistsError:
@@ -161,7 +158,7 @@ def display_root(collection: Collection) -> str:
 
 def add_images(
     collection: Collection,
-    extractor: ImageFeatures,
+    extractor: Extractor,
     images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     show_progress: bool | None,

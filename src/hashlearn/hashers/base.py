@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from numbers import Integral, Real
@@ -15,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hashlearn.codes import MAX_BITS, bits_of, n_bytes, pack
 from hashlearn.errors import shown
+from hashlearn.hashers._model_file import ModelMetadata, read_model, write_model
 from hashlearn.hashers._steps import Step
 from hashlearn.labels import label_list
 from hashlearn.threads import thread_map
@@ -98,7 +100,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             data: NDArray[Any] = validate_data(self, X, dtype="numeric", ensure_min_samples=2)
             self._check_parameters(data.shape[1])
             self.n_bits_ = int(self.n_bits)
-            self.info_: dict[str, str] = {}
+            self.metadata_ = ModelMetadata()
             self._fit(data, self._checked_labels(y, len(data)))
         except BaseException:
             # A fit that fails leaves the model as it was.
@@ -162,8 +164,14 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         """What there is to say of the training by name; nothing unless a method has something, or after ``load``."""
         return {}
 
-    def save(self, path: str | os.PathLike[str] | IO[bytes], *, info: Mapping[str, str] | None = None) -> None:
-        """Write the fitted model to one file (safetensors: plain arrays and JSON), whole or not at all.
+    def save(
+        self,
+        path: str | os.PathLike[str] | IO[bytes],
+        *,
+        metadata: ModelMetadata | None = None,
+        info: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write the fitted model to one file (safetensors: plain arrays and JSON), atomically.
 
         The file holds what ``encode`` needs, and the parameters; not the history of the training.
 
@@ -171,13 +179,16 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         ----------
         path
             The file to write, or a binary file that is open for writing.
+        metadata
+            What the model was trained on, its features, and notes. None: ``metadata_``.
         info
-            Short notes to keep with the model, such as what it was trained on. None keeps ``info_``.
+            Deprecated: use ``metadata``.
         """
-        from hashlearn.hashers._model_file import write_model
-
         check_is_fitted(self)
-        write_model(self, path, dict(self.info_ if info is None else info))
+        if info is not None:
+            warnings.warn("info of save is deprecated: use metadata.", DeprecationWarning, stacklevel=2)
+            metadata = ModelMetadata.from_info(info)
+        write_model(self, path, self.metadata_ if metadata is None else metadata)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | IO[bytes]) -> Self:
@@ -196,9 +207,13 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         ModelFileError
             The file is damaged, or is not a model of this method. The message gives the reason.
         """
-        from hashlearn.hashers._model_file import read_model
-
         return read_model(path, cls)
+
+    @property
+    def info_(self) -> dict[str, str]:
+        """Deprecated: use ``metadata_``."""
+        warnings.warn("info_ is deprecated: use metadata_.", DeprecationWarning, stacklevel=2)
+        return self.metadata_.to_info()
 
     @property
     def _width(self) -> int:
