@@ -238,9 +238,7 @@ def search(
         ),
     ] = None,
     k: Annotated[int | None, typer.Option("-k", help="Number of nearest items. Default: 10.")] = None,
-    radius: Annotated[
-        int | None, typer.Option("--radius", "-r", help="Instead of -k: all items within this distance.")
-    ] = None,
+    radius: Annotated[int | None, typer.Option("--radius", "-r", help="All items within this distance.")] = None,
     id: Annotated[int | None, typer.Option(help="Search with the code of this item, instead of a QUERY.")] = None,
     html: Html = None,
     pictures: PicturesFolder = None,
@@ -271,29 +269,29 @@ def search(
             (item,) = opened.get([id])
             if item.source is not None:
                 picture = [Picture(files.find(item.source), "query", query=True)]
-            names, found = [item.source or f"id {id}"], opened.search_ids([id], k, radius=radius)
+            names, answers = [item.source or f"id {id}"], opened.search_ids([id], k, radius=radius)
         elif is_picture(query, opened):
             refuse_options(f"{query} is a picture", key=key)
             picture = [Picture(Path(query), "query", query=True)]
-            names, found = [query], opened.search_images(query, k, radius=radius)
+            names, answers = [query], opened.search_images(query, k, radius=radius)
         else:
             data = read_input(query, "queries", key)
-            names, found = list(range(len(data.X))), opened.search_vectors(data.X, k, radius=radius)
+            names, answers = list(range(len(data.X))), opened.search_vectors(data.X, k, radius=radius)
         size = f"{len(opened):,} items of {opened.n_bits} bits"
-    results = list(zip(names, found, strict=True))
-    if html is not None:
-        rows = (files.match_row(str(name), picture, matches) for name, matches in results)
-        sought = f"{10 if k is None else k} nearest" if radius is None else f"all within {radius}"
-        _write_page(html, f"Search of {collection.name}", f"{sought}, of {size}", rows, files)
+    results = list(zip(names, answers, strict=True))
     if as_json:
         answer = [{"query": name, "matches": [asdict(match) for match in matches]} for name, matches in results]
         print(json.dumps(answer, indent=2))
     elif len(results) == 1:
-        print_matches(found[0])
+        print_matches(answers[0])
     else:
         for name, matches in results:
             words = (f"{printable(match.source or str(match.id))} ({match.distance})" for match in matches)
             print(f"{name}: {', '.join(words) or 'nothing'}")
+    if html is not None:
+        rows = (files.match_row(str(name), picture, matches) for name, matches in results)
+        scope = f"{10 if k is None else k} nearest" if radius is None else f"all within {radius}"
+        _write_page(html, f"Search of {collection.name}", f"{scope}, of {size}", rows, files)
 
 
 def duplicates(
@@ -314,20 +312,19 @@ def duplicates(
     with Collection.open(collection, readonly=True) as opened:
         files = PictureFiles.of(opened, pictures)
         groups = [opened.get(ids, skip_missing=True) for ids in near_duplicates(opened.index, radius)]
+    titles = [f"{number}: {count(len(group), 'item')}" for number, group in enumerate(groups, 1)]
+    if as_json:
+        print(json.dumps([[{"id": item.id, "source": item.source} for item in group] for group in groups], indent=2))
+    else:
+        for title, group in zip(titles, groups, strict=True):
+            print(f"group {title}")
+            for item in group:
+                print(f"  {item.id}\t{printable(item.source or NO_SOURCE)}")
+        say(f"{count(len(groups), 'group')}, {count(sum(map(len, groups)), 'item')} in them")
     if html is not None:
-        titled = ((f"Group {number}: {count(len(group), 'item')}", group) for number, group in enumerate(groups, 1))
-        rows = (files.group_row(title, group) for title, group in titled)
+        rows = (files.group_row(f"Group {title}", group) for title, group in zip(titles, groups, strict=True))
         subtitle = f"{count(len(groups), 'group')} of items linked by distances of at most {radius}"
         _write_page(html, f"Near-duplicates in {collection.name}", subtitle, rows, files)
-    result = [[{"id": item.id, "source": item.source} for item in group] for group in groups]
-    if as_json:
-        print(json.dumps(result, indent=2))
-        return
-    for number, group in enumerate(groups, 1):
-        print(f"group {number}: {count(len(group), 'item')}")
-        for item in group:
-            print(f"  {item.id}\t{printable(item.source or NO_SOURCE)}")
-    say(f"{count(len(groups), 'group')}, {count(sum(map(len, groups)), 'item')} in them")
 
 
 def _check_page(html: Path | None, pictures: Path | None) -> None:

@@ -48,15 +48,10 @@ def methods(as_json: AsJson = False) -> None:
     ]
     if as_json:
         return show(result, True, "")
-    rows = [
-        [
-            entry["method"],
-            "labels" if entry["supervised"] else "none",
-            entry["summary"],
-            ", ".join(f"{key}={value}" for key, value in entry["parameters"].items()),
-        ]
-        for entry in result
-    ]
+    rows = []
+    for entry in result:
+        parameters = ", ".join(f"{key}={value}" for key, value in entry["parameters"].items())
+        rows.append([entry["method"], "labels" if entry["supervised"] else "none", entry["summary"], parameters])
     return table("Methods", ["method", "needs", "what it does", "parameters (-p name=value)"], rows)
 
 
@@ -110,15 +105,8 @@ def fit(
     seconds = time.perf_counter() - start
     hasher.save(out, metadata=ModelMetadata(data.name, data.features))
     n, n_features = data.X.shape
-    result = {
-        "model": str(out),
-        "method": method,
-        "n_bits": bits,
-        "trained_on": data.name,
-        "n_samples": n,
-        "n_features": n_features,
-        "seconds": seconds,
-    }
+    result = {"model": str(out), "method": method, "n_bits": bits, "trained_on": data.name}
+    result |= {"n_samples": n, "n_features": n_features, "seconds": seconds}
     text = f"{method}, {bits} bits, from {n:,} vectors of {n_features} ({data.name}) in {seconds:.1f} s: {out}"
     summary = hasher.summary()
     if summary:
@@ -228,17 +216,15 @@ def encode(
     if paths_file is not None:
         with atomic_path(paths_file) as temporary:
             temporary.write_text("".join(f"{printable(path)}\n" for path in data.paths), encoding="utf-8")
-    result = {
+    paths = None if paths_file is None else str(paths_file)
+    result: dict[str, Any] = {
         "codes": str(out),
-        "paths": None if paths_file is None else str(paths_file),
+        "paths": paths,
         "format": format,
         "precision": precision,
         "encoded": name,
-        "n_samples": len(codes),
-        "n_bits": hasher.n_bits_,
-        "bytes_per_code": codes.shape[1],
-        "seconds": seconds,
     }
+    result |= {"n_samples": len(codes), "n_bits": hasher.n_bits_, "bytes_per_code": codes.shape[1], "seconds": seconds}
     text = f"{len(codes):,} codes of {hasher.n_bits_} bits ({codes.shape[1]} bytes each) of {name}: {out}"
     if precision is not None:
         text += f" ({format}, {precision})"
