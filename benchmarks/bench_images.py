@@ -20,7 +20,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from hashlearn.datasets import cifar10_images
-from hashlearn.features import GIST_320, ImageFeatures, find_images, image_vectors, read_image
+from hashlearn.features import GIST_320, GistExtractor, find_images, image_vectors, read_image
 
 N_PNGS, N_JPEGS = 2_000, 100
 JPEG_SIZE = (1632, 1224)
@@ -41,18 +41,18 @@ def write_jpegs(folder: Path) -> None:
         crop.resize(JPEG_SIZE, Image.Resampling.BICUBIC).save(folder / f"{i:05}.jpg", quality=90)
 
 
-def plain_read(path: Path, features: ImageFeatures) -> np.ndarray:
+def plain_read(path: Path, features: GistExtractor) -> np.ndarray:
     with Image.open(path) as image:
         return np.asarray(image.convert("RGB").resize((features.side, features.side), Image.Resampling.BILINEAR))
 
 
-def measure(folder: Path, features: ImageFeatures) -> dict[str, float]:
+def measure(folder: Path, features: GistExtractor) -> dict[str, float]:
     """Pictures a second."""
     paths = find_images(folder)
     read_image(folder / paths[0], features)
-    features.vectors(np.zeros((len(paths), features.side, features.side, 3), dtype=np.uint8))  # warm
+    features.describe(np.zeros((len(paths), features.side, features.side, 3), dtype=np.uint8))  # warm
     work = {
-        "plain loop": lambda: features.vectors(np.stack([plain_read(folder / path, features) for path in paths])),
+        "plain loop": lambda: features.describe(np.stack([plain_read(folder / path, features) for path in paths])),
         "image_vectors": lambda: list(image_vectors(folder, paths, features)),
         "plain loop, reading": lambda: [plain_read(folder / path, features) for path in paths],
         "read_image, reading": lambda: [read_image(folder / path, features) for path in paths],
@@ -65,19 +65,19 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results")
     options = parser.parse_args()
     results: dict[str, Any] = {}
-    cifar = ImageFeatures(side=32, orientations=GIST_320)
+    cifar = GistExtractor(side=32, orientations=GIST_320)
     for name, write, features in (
         ("CIFAR-10's PNGs", write_pngs, cifar),
-        ("CIFAR-10's PNGs", write_pngs, ImageFeatures()),
+        ("CIFAR-10's PNGs", write_pngs, GistExtractor()),
         ("2-megapixel JPEGs", write_jpegs, cifar),
-        ("2-megapixel JPEGs", write_jpegs, ImageFeatures()),
-        ("2-megapixel JPEGs", write_jpegs, ImageFeatures(side=128)),
+        ("2-megapixel JPEGs", write_jpegs, GistExtractor()),
+        ("2-megapixel JPEGs", write_jpegs, GistExtractor(side=128)),
     ):
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder))
             rates = measure(Path(folder), features)
-        results[f"{name}: {features.name}"] = rates
-        print(f"\n{name}: {features.name}")
+        results[f"{name}: {features}"] = rates
+        print(f"\n{name}: {features}")
         for way, rate in rates.items():
             base = rates["plain loop, reading" if "reading" in way else "plain loop"]
             print(f"  {way:<24}{rate:8.0f} a second{rate / base:8.2f}x")

@@ -32,7 +32,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from hashlearn.codes import code_words, distances_into
-from hashlearn.search import Collection, HammingIndex
+from hashlearn.collection import Collection
+from hashlearn.search import HammingIndex
 from hashlearn.search._tables import Estimate, Shape, Tables, scan_cost
 from hashlearn.threads import cores
 
@@ -302,7 +303,7 @@ def _collection(n: int, *, texts: bool) -> Row:
         with Collection.open(path) as writer, Collection.open(path, readonly=True) as reader:
             if texts:
                 start = time.perf_counter()
-                writer.read_ids(sources[:1])
+                writer.find_ids(sources[:1])
                 row["seconds_of_the_first_look_up"] = round(time.perf_counter() - start, 2)
             ids = writer.add(codes[:200])
             reader.refresh()

@@ -375,7 +375,7 @@ def test_without_a_stderr_there_is_no_progress_and_no_error(stream, monkeypatch,
     import sys
 
     from hashlearn import ITQ
-    from hashlearn._printing import say
+    from hashlearn.cli.render import say
 
     closed = io.StringIO()
     closed.close()
@@ -386,12 +386,5 @@ def test_without_a_stderr_there_is_no_progress_and_no_error(stream, monkeypatch,
             with progress_bar("work", 3, show=show) as advance:
                 advance(3)
         ITQ(n_bits=2, random_state=0).fit(X)
-        say("hashlearn: a word")
+        say("a word")
     assert capsys.readouterr() == ("", "")
-
-
-def test_talk_is_one_line(capsys):
-    from hashlearn._printing import say
-
-    say("one\ntwo\r\nthree\x1b[2J")
-    assert capsys.readouterr() == ("", "one two three\\x1b[2J\n")

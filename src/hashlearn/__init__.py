@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hashlearn.collection import Collection as Collection
     from hashlearn.hashers import *  # noqa: F403
     from hashlearn.hashers import Hasher
-    from hashlearn.search import Collection as Collection
     from hashlearn.search import HammingIndex as HammingIndex
 
     load = Hasher.load
 
-_HOMES = {"Collection": "search", "HammingIndex": "search"}
+_HOMES = {"Collection": "collection", "HammingIndex": "search"}
 
 
 def __getattr__(name: str) -> Any:

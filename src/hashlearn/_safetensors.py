@@ -69,7 +69,8 @@ def frame_bytes(arrays: Mapping[str, NDArray[Any]], text: str) -> bytes:
 
 def read_frame(file: IO[bytes], max_header_bytes: int = _MAX_HEADER_BYTES) -> tuple[str | None, dict[str, Span]]:
     """Read the metadata text, if any, and the positions of the arrays; ValueError if the file is invalid."""
-    size = os.fstat(file.fileno()).st_size
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
     header_bytes = int.from_bytes(file.read(8), "little")
     if size < 8 or not 2 <= header_bytes <= min(max_header_bytes, size - 8):
         raise ValueError(f"a header of {header_bytes:,} bytes in a file of {size:,}")

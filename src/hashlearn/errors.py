@@ -3,6 +3,7 @@
 A parameter that breaks its rule raises a plain ``ValueError``.
 """
 
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -71,3 +72,26 @@ def shown(value: object) -> str:
 
 
 _SHOWN_LENGTH = 300
+
+
+def suggest(name: str, names: Iterable[str]) -> str:
+    """End an error about a name that does not exist: the nearest of ``names``, or all of them if none is near.
+
+    Examples
+    --------
+    >>> suggest("UDH_DNN", ["itq", "udh-dnn"])
+    'did you mean udh-dnn?'
+    >>> suggest("magic", ["itq", "udh-dnn"])
+    'choose from itq, udh-dnn.'
+    """
+    from difflib import get_close_matches
+
+    lower = {known.lower(): known for known in names}
+    near = get_close_matches(name[:_SHOWN_LENGTH].lower(), lower, n=1, cutoff=0.7)
+    return f"did you mean {lower[near[0]]}?" if near else f"choose from {', '.join(lower.values())}."
+
+
+def check_name(kind: str, name: str, names: Iterable[str]) -> None:
+    """Raise a ValueError if ``name`` is not one of ``names``; the message suggests the nearest."""
+    if name not in names:
+        raise ValueError(f"no {kind} is named {shown(name)}: {suggest(name, names)}")

@@ -1,4 +1,4 @@
-"""Progress bars: on stderr, only on a terminal, off by one switch (``HASHLEARN_PROGRESS=0``); durations in words."""
+"""Progress bars: on stderr, only on a terminal, off by one switch (``HASHLEARN_PROGRESS=0``); counts and durations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-__all__ = ["duration", "is_open", "is_watched", "progress_bar"]
+__all__ = ["count", "duration", "is_open", "is_watched", "progress_bar"]
 
 
 def is_open(stream: TextIO | None) -> bool:
@@ -72,3 +72,8 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def count(n: int, word: str) -> str:
+    """``1 item``, ``2,000 items``."""
+    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"

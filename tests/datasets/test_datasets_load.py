@@ -19,9 +19,11 @@ def test_names() -> None:
     assert "stand-in, not SIFT1M" in datasets.DATASETS["sift-photos"].description
 
 
-def test_an_unknown_name_lists_the_known() -> None:
-    with pytest.raises(ValueError, match=r"name must be one of digits, mnist, .*sift-photos; got 'minst'"):
+def test_an_unknown_name_suggests_the_nearest_or_lists_all() -> None:
+    with pytest.raises(ValueError, match=r"no data set is named 'minst': did you mean mnist\?"):
         datasets.load("minst")
+    with pytest.raises(ValueError, match=r"no data set is named 'faces': choose from digits, mnist, .*sift-photos"):
+        datasets.load("faces")
 
 
 def test_parameters_without_a_use_are_refused(cache, tmp_path) -> None:

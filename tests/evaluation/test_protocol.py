@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from hashlearn.evaluation import SETTINGS, Protocol, setting
+from hashlearn.evaluation import SETTINGS, Protocol, choose_setting, setting
 
 
 def test_every_field_has_a_default_and_the_choices_survive_json():
@@ -58,3 +58,34 @@ def test_each_choice_shows_in_the_text():
     }
     assert len(texts) == 6
     assert "ranked by spherical Hamming distance" in str(Protocol(distance="spherical"))
+
+
+def test_a_number_of_neighbours_means_truth_by_neighbours():
+    """Also on data that are otherwise judged by labels."""
+    for supervised in (False, True):
+        usual = choose_setting("cifar10-dh", supervised=supervised)
+        assert (usual.truth, usual.k) == ("labels", None)
+        chosen = choose_setting("cifar10-dh", k=7, supervised=supervised)
+        assert (chosen.truth, chosen.k) == ("neighbours", 7)
+    assert choose_setting("cifar10-dh", truth="neighbours").k == 50
+
+
+def test_a_chosen_setting_is_the_papers_but_for_what_is_chosen():
+    assert choose_setting("sift1m", ap=None, cutoff=None, ties=None, radii=None, distance=None) == setting("sift1m")
+    assert choose_setting("mnist", supervised=True) == setting("mnist-labels")
+    assert choose_setting("sift1m", cutoff=0).protocol.cutoff is None
+    assert choose_setting("sift1m", cutoff=9, radii=(1,)).protocol == Protocol(cutoff=9, ties="index", radii=(1,))
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"k": 0}, "k must be at least 1; got 0"),
+        ({"k": 3, "truth": "labels"}, "k goes with truth by neighbours, not by labels"),
+        ({"truth": "faith"}, "truth must be neighbours or labels; got 'faith'"),
+        ({"ap": "mean"}, "ap must be one of all, retrieved, trapezoid; got 'mean'"),
+    ],
+)
+def test_a_setting_that_can_not_be_is_refused(choices, words):
+    with pytest.raises(ValueError, match=words):
+        choose_setting("mnist", **choices)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from made_pictures import COLOR, SIDE
 
-from hashlearn.features import ImageFeatures, read_image
+from hashlearn.features import GistExtractor, read_image
 
 
 @pytest.fixture
 def read(tmp_path):
     """Bytes to pixels."""
 
-    def read(content: bytes, features: ImageFeatures = COLOR) -> np.ndarray:
+    def read(content: bytes, features: GistExtractor = COLOR) -> np.ndarray:
         path = tmp_path / "picture.jpg"
         path.write_bytes(content)
         pixels = read_image(path, features)

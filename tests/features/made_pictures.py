@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 from hashlearn.errors import ImageError
-from hashlearn.features import ImageFeatures, read_image
+from hashlearn.features import GistExtractor, read_image
 
 SIDE = 32
-COLOR, GRAY = ImageFeatures(side=SIDE), ImageFeatures(side=SIDE, color=False)
+COLOR, GRAY = GistExtractor(side=SIDE), GistExtractor(side=SIDE, color=False)
 BILINEAR = Image.Resampling.BILINEAR
 
 
@@ -33,7 +33,7 @@ def encoded(image: Image.Image, form: str, **options) -> bytes:
     return target.getvalue()
 
 
-def reason(path, features: ImageFeatures = COLOR) -> str:
+def reason(path, features: GistExtractor = COLOR) -> str:
     with pytest.raises(ImageError) as caught:
         read_image(path, features)
     assert caught.value.path == os.fspath(path)

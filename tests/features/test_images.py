@@ -21,47 +21,50 @@ from PIL import Image
 
 from hashlearn.errors import ImageError
 from hashlearn.features import (
+    EXTRACTORS,
     GIST_320,
     GIST_512,
     IMAGE_ENDINGS,
+    GistExtractor,
     ImageFeatures,
     find_images,
     gist,
     image_vectors,
+    make_extractor,
     read_image,
 )
 
 module = importlib.import_module("hashlearn.features.images")
 gist_module = importlib.import_module("hashlearn.features.gist")
-SMALL = ImageFeatures(side=16, orientations=(4, 2))
+SMALL = GistExtractor(side=16, orientations=(4, 2))
 
 
 # --- the description ---------------------------------------------------------------------------------------
 
 
 def test_the_usual_description():
-    features = ImageFeatures()
-    assert features == ImageFeatures("gist", 64, True, GIST_512)
+    features = GistExtractor()
+    assert features == GistExtractor(64, True, GIST_512)
     assert features.n_features == 512
-    assert features.name == "512-D GIST of pictures at 64×64, color"
-    assert ImageFeatures(side=32, color=False, orientations=GIST_320).name == "320-D GIST of pictures at 32×32, gray"
-    assert hash(features) == hash(ImageFeatures())
+    assert str(features) == "512-D GIST of pictures at 64×64, color"
+    assert str(GistExtractor(side=32, color=False, orientations=GIST_320)) == "320-D GIST of pictures at 32×32, gray"
+    assert hash(features) == hash(GistExtractor())
 
 
 @pytest.mark.parametrize(
-    "features", [ImageFeatures(), SMALL, ImageFeatures(color=False), ImageFeatures(orientations=np.array([3, 1]))]
+    "features", [GistExtractor(), SMALL, GistExtractor(color=False), GistExtractor(orientations=np.array([3, 1]))]
 )
 def test_round_trip_through_json(features):
-    stored = json.loads(json.dumps(features.as_dict()))
-    assert ImageFeatures.from_dict(stored) == features
-    assert isinstance(ImageFeatures.from_dict(stored).orientations, tuple)
+    stored = json.loads(json.dumps(features.description()))
+    assert GistExtractor.from_description(stored) == features
+    assert isinstance(GistExtractor.from_description(stored).orientations, tuple)
 
 
 def test_the_stored_form_is_pinned():
     stored = {"version": 1, "kind": "gist", "side": 16, "color": True, "orientations": [4, 2]}
-    assert SMALL.as_dict() == stored
+    assert SMALL.description() == stored
     # A change of either changes the vectors: the version of the stored form must then change too.
-    assert (module._VERSION, gist_module._VERSION) == (1, 3)
+    assert (gist_module._DESCRIPTION_VERSION, gist_module._VERSION) == (1, 3)
 
 
 @pytest.mark.parametrize(
@@ -87,24 +90,91 @@ def test_the_stored_form_is_pinned():
 )
 def test_other_descriptions_are_refused(change, message):
     with pytest.raises(ValueError, match=message) as caught:
-        ImageFeatures.from_dict(ImageFeatures().as_dict() | change)
+        GistExtractor.from_description(GistExtractor().description() | change)
     assert "\n" not in str(caught.value)
 
 
 def test_a_missing_field_and_no_dict():
-    stored = ImageFeatures().as_dict()
+    stored = GistExtractor().description()
     del stored["side"]
     with pytest.raises(ValueError, match="differs in 'side'"):
-        ImageFeatures.from_dict(stored)
+        GistExtractor.from_description(stored)
     with pytest.raises(ValueError, match="must be a dict; got list"):
-        ImageFeatures.from_dict([])
+        GistExtractor.from_description([])
+
+
+def test_an_extractor_is_made_by_its_name():
+    assert {"gist": GistExtractor} == EXTRACTORS
+    assert make_extractor(SMALL.description()) == SMALL
+    for description in ({"kind": "sift"}, {"kind": ["gist"]}, {}, None, [], "gist"):
+        with pytest.raises(ValueError, match="kind, one of gist; got"):
+            make_extractor(description)
+    with pytest.raises(ValueError, match=r"version 1.*got None"):
+        make_extractor({"kind": "gist"})
+
+
+class MeanColor:
+    """An extractor of another size: the mean color of the picture at 5 x 7."""
+
+    name = "mean-color"
+    n_features = 3
+    image_shape = (5, 7, 3)
+
+    def prepare(self, path):
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB").resize((7, 5)))
+
+    def describe(self, images):
+        return images.mean(axis=(1, 2), dtype=np.float32)
+
+    def description(self):
+        return {"kind": self.name}
+
+    @classmethod
+    def from_description(cls, description):
+        return cls()
+
+
+def test_another_extractor_needs_a_line_in_the_dict_only(tmp_path, monkeypatch):
+    import hashlearn
+    from hashlearn.collection import Collection
+    from hashlearn.hashers import ModelMetadata
+
+    monkeypatch.setitem(EXTRACTORS, "mean-color", MeanColor)
+    colors = [(255, 0, 0), (0, 255, 0), (0, 0, 255), (250, 5, 5)]
+    for i, color in enumerate(colors):
+        Image.new("RGB", (20, 10), color).save(tmp_path / f"{i}.png")
+    ((_, X),) = image_vectors(tmp_path, find_images(tmp_path), MeanColor())
+    np.testing.assert_array_equal(X, colors)
+    hashlearn.LSH(n_bits=16, random_state=0).fit(X).save(
+        tmp_path / "model", metadata=ModelMetadata(features=MeanColor().description())
+    )
+    with Collection.create(tmp_path / "c.hl", model=hashlearn.load(tmp_path / "model")) as collection:
+        assert collection.add_images(tmp_path).added == 4
+        assert [match.source for match in collection.search_images(tmp_path / "0.png", k=2)[0]] == ["0.png", "3.png"]
+
+
+def test_the_former_name():
+    with pytest.warns(DeprecationWarning, match="use GistExtractor"):
+        former = ImageFeatures("gist", 16, orientations=(4, 2))
+    assert former.as_dict() == SMALL.description()
+    assert former.name == str(SMALL)
+    images = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(former.vectors(images), SMALL.describe(images))
+    with pytest.warns(DeprecationWarning, match="use GistExtractor"):
+        assert ImageFeatures.from_dict(former.as_dict()) == former
+    with (
+        pytest.warns(DeprecationWarning, match="use Gist"),
+        pytest.raises(ValueError, match="kind must be 'gist'; got 'sift'"),
+    ):
+        ImageFeatures("sift")
 
 
 def test_every_field_changes_the_vector(tmp_path):
     (tmp_path / "a.png").write_bytes(encoded(picture(40, 30), "PNG"))
 
-    def vector(features: ImageFeatures) -> np.ndarray:
-        return features.vectors(read_image(tmp_path / "a.png", features)[None])[0]
+    def vector(features: GistExtractor) -> np.ndarray:
+        return features.describe(read_image(tmp_path / "a.png", features)[None])[0]
 
     want = vector(SMALL)
     assert want.shape == (SMALL.n_features,)
@@ -214,7 +284,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def alone(folder, path: str, features: ImageFeatures = SMALL) -> np.ndarray:
+def alone(folder, path: str, features: GistExtractor = SMALL) -> np.ndarray:
     return gist(read_image(folder / path, features)[None], features.orientations)[0]
 
 
@@ -248,7 +318,7 @@ def test_vectors_in_order_and_the_unreadable_told(folder, monkeypatch, batch, n_
         assert near(vectors, np.stack([alone(folder, path) for path in names]))
 
 
-@pytest.mark.parametrize("features", [ImageFeatures(side=32, orientations=GIST_320), ImageFeatures()], ids=str)
+@pytest.mark.parametrize("features", [GistExtractor(side=32, orientations=GIST_320), GistExtractor()], ids=str)
 def test_neighbours_change_a_vector_by_rounding_only(tmp_path, features):
     """At 32×32 a large batch even takes another way through ``gist``."""
     rng = np.random.default_rng(1)
@@ -296,7 +366,7 @@ def test_closing_ends_the_threads_and_reads_no_more(folder, monkeypatch):
         time.sleep(0.01)
         return original(path, *a)
 
-    monkeypatch.setattr(module, "read_picture", slow)
+    monkeypatch.setattr(gist_module, "read_picture", slow)
     monkeypatch.setattr(module, "cores", lambda: 2)
     vectors = image_vectors(folder, ["00.png"] * 500, SMALL, batch=100)
     assert not workers(), "before the first batch is asked for there is nothing to end"
@@ -323,7 +393,7 @@ def test_what_is_not_the_pictures_fault_reaches_the_caller(folder, monkeypatch, 
     def fail(*a):
         raise error
 
-    monkeypatch.setattr(module, "read_picture", fail)
+    monkeypatch.setattr(gist_module, "read_picture", fail)
     with pytest.raises(error):
         list(image_vectors(folder, ["00.png"] * 5, SMALL))
     assert not workers()
@@ -338,7 +408,7 @@ def test_pictures_are_read_at_once_on_all_cores(folder, monkeypatch, batch):
         together.wait(10)  # broken, an error, unless three are here
         return original(path, *a)
 
-    monkeypatch.setattr(module, "read_picture", meet)
+    monkeypatch.setattr(gist_module, "read_picture", meet)
     monkeypatch.setattr(module, "cores", lambda: 3)
     assert len(list(image_vectors(folder, ["00.png"] * 6, SMALL, batch=batch))) == 6 // batch
 
@@ -358,10 +428,10 @@ def test_no_more_is_read_ahead_than_a_batch(folder, monkeypatch, batch, features
 
 def test_the_usual_batch(folder, monkeypatch):
     sizes = []
-    for features in (ImageFeatures(side=16), ImageFeatures(side=1024), ImageFeatures(side=1024, color=False)):
+    for features in (GistExtractor(side=16), GistExtractor(side=1024), GistExtractor(side=1024, color=False)):
         with monkeypatch.context() as patch:
-            patch.setattr(module, "read_picture", lambda path, side, color: np.zeros((4, 4), dtype=np.uint8))
-            patch.setattr(ImageFeatures, "vectors", lambda self, images: images)
+            patch.setattr(gist_module, "read_picture", lambda path, side, color: np.zeros((4, 4), dtype=np.uint8))
+            patch.setattr(GistExtractor, "describe", lambda self, images: images)
             sizes.append(len(next(image_vectors(folder, itertools.repeat("a"), features))[0]))
     assert sizes == [1024, 21, 64]
 
@@ -378,7 +448,7 @@ def test_cifar10_as_pngs_has_the_data_sets_vectors(tmp_path, monkeypatch):
     monkeypatch.undo()
     for i, image in enumerate(images):
         Image.fromarray(image).save(tmp_path / f"{i:04}.png")
-    features = ImageFeatures(side=32, orientations=GIST_320)
+    features = GistExtractor(side=32, orientations=GIST_320)
     for batch in (600, 100):
         got = np.concatenate([v for _, v in image_vectors(tmp_path, find_images(tmp_path), features, batch=batch)])
         assert near(got, want)

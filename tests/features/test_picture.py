@@ -12,7 +12,7 @@ import pytest
 from made_pictures import BILINEAR, COLOR, GRAY, SIDE, differ, encoded, exif, picture, pixels_of, png
 from PIL import Image, ImageChops
 
-from hashlearn.features import ImageFeatures, read_image, read_thumbnail
+from hashlearn.features import GistExtractor, read_image, read_thumbnail
 from hashlearn.memory import forget_peak, peak_memory
 
 module = importlib.import_module("hashlearn.features._picture")
@@ -198,7 +198,7 @@ def test_tiny_and_long_pictures(read, form, size):
     got = read(content)
     with Image.open(io.BytesIO(content)) as image:
         assert differ(got, pixels_of(image)) <= 2
-    assert ImageFeatures(side=SIDE).vectors(got[None]).shape == (1, 512)
+    assert GistExtractor(side=SIDE).vectors(got[None]).shape == (1, 512)
 
 
 def test_a_line_of_pixels_takes_little_memory(tmp_path):

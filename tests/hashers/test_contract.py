@@ -23,6 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import hashlearn
 from hashlearn import codes
 from hashlearn.errors import ModelFileError
+from hashlearn.hashers import ModelMetadata
 from hashlearn.hashers._model_file import _content
 from hashlearn.hashers.steps import compile_steps
 
@@ -270,19 +271,20 @@ def test_bad_data_is_refused(name, data):
 def test_save_and_load_give_the_same_model(name, data, tmp_path):
     hasher = fitted(name, data, n_bits=13)
     path = tmp_path / "new folder" / "model"
-    hasher.save(path, info={"trained on": "digits"})
+    metadata = ModelMetadata("digits", {"kind": "none"}, {"by": "us"})
+    hasher.save(path, metadata=metadata)
     assert [p.name for p in path.parent.iterdir()] == ["model"]
     loaded = hashlearn.load(path)
     assert type(loaded) is METHODS[name]
     assert loaded.get_params() == hasher.get_params()
-    assert loaded.info_ == {"trained on": "digits"}
+    assert loaded.metadata_ == metadata
     np.testing.assert_array_equal(loaded.decision_function(data[0]), hasher.decision_function(data[0]))
     np.testing.assert_array_equal(type(loaded).load(path).encode(data[0]), hasher.encode(data[0]))
     loaded.save(path)  # over itself: the remarks stay
-    assert hashlearn.load(path).info_ == {"trained on": "digits"}
-    assert loaded.fit(*data).info_ == {}  # of the old training
-    loaded.save(path, info={})
-    assert hashlearn.load(path).info_ == {}
+    assert hashlearn.load(path).metadata_ == metadata
+    assert loaded.fit(*data).metadata_ == ModelMetadata()  # of the old training
+    loaded.save(path, metadata=ModelMetadata())
+    assert hashlearn.load(path).metadata_ == ModelMetadata()
 
 
 @every_method

@@ -1,5 +1,6 @@
 """Model files that are damaged, foreign or hostile, to the bit."""
 
+import io
 import json
 import os
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 
 import hashlearn
 from hashlearn.errors import ModelFileError
-from hashlearn.hashers import METHODS, _model_file
+from hashlearn.hashers import METHODS, ModelMetadata, _model_file
 
 X = np.random.default_rng(0).random((30, 3))
 
@@ -19,7 +20,7 @@ def saved(path, **options):
     import pandas as pd
 
     frame = pd.DataFrame(X, columns=["a", "b", "é"])
-    hashlearn.LSH(n_bits=3, random_state=0, **options).fit(frame).save(path, info={"trained on": "é"})
+    hashlearn.LSH(n_bits=3, random_state=0, **options).fit(frame).save(path, metadata=ModelMetadata("é"))
     return path.read_bytes()
 
 
@@ -39,7 +40,7 @@ def joined(header, own, arrays):
 def everything(model):
     state = {name: getattr(model, name).tobytes() for name in model._state(model.n_features_in_, model.n_bits_)}
     names = model.feature_names_in_.tolist()
-    return type(model), model.get_params(), model.info_, names, model.n_bits_, model.n_features_in_, state
+    return type(model), model.get_params(), model.metadata_, names, model.n_bits_, model.n_features_in_, state
 
 
 def test_whichever_bit_is_flipped_the_model_is_the_same_or_refused(tmp_path):
@@ -77,7 +78,7 @@ def test_a_changed_header_is_refused(change, tmp_path):
     header, own, arrays = parts(saved(path))
     change(own)
     path.write_bytes(joined(header, own, arrays))
-    with pytest.raises(ModelFileError, match="its metadata are not those that were saved: their SHA-256 differs"):
+    with pytest.raises(ModelFileError, match="its metadata is damaged: its SHA-256 differs"):
         hashlearn.load(path)
 
 
@@ -90,7 +91,7 @@ def test_a_file_from_before_there_was_a_checksum_of_the_header_loads(tmp_path):
     assert everything(hashlearn.load(path)) == expected
     own["header_sha257"] = "x"
     path.write_bytes(joined(header, own, arrays))
-    with pytest.raises(ModelFileError, match="must not have the key 'header_sha257'"):
+    with pytest.raises(ModelFileError, match="has the key 'header_sha257'"):
         hashlearn.load(path)
 
 
@@ -98,7 +99,7 @@ def test_the_key_of_a_model_is_as_it_was_before_there_was_a_checksum_of_the_head
     """Collections keep it, to tell models apart."""
     saved(tmp_path / "model")
     model = hashlearn.load(tmp_path / "model")
-    header, _ = _model_file._described(model, dict(model.info_))
+    header, _ = _model_file._describe(model, model.metadata_)
     assert "header_sha256" not in header
 
 
@@ -132,7 +133,7 @@ def test_hostile_parameters_are_refused_in_one_line(method, value, tmp_path):
     header, said, arrays = parts(path.read_bytes())
     for name in said["parameters"]:
         changed = {**said, "parameters": {**said["parameters"], name: value}}
-        changed["header_sha256"] = _model_file._header_content(changed)
+        changed["header_sha256"] = _model_file._header_sha256(changed)
         path.write_bytes(joined(header, changed, arrays))
         words = ""
         try:
@@ -197,11 +198,55 @@ def test_what_could_not_be_read_again_is_not_saved(tmp_path):
     "text", ["", "[" * 10_000, "{}", "5", '{"version": 1e999}', '{"version": 1, "kind": "gist", "side": 1e9}', "NaN"]
 )
 def test_features_that_are_none_are_said_to_be_the_models(text, tmp_path):
-    from hashlearn.search.filling import features_of
+    from hashlearn.collection.ingest import model_extractor
 
-    hashlearn.LSH(n_bits=3, random_state=0).fit(X).save(tmp_path / "model", info={"features": text})
-    with pytest.raises(ModelFileError, match="what the model says of its features can't be read"):
-        features_of(hashlearn.load(tmp_path / "model"))
+    metadata = ModelMetadata(notes={"features": text})
+    hashlearn.LSH(n_bits=3, random_state=0).fit(X).save(tmp_path / "model", metadata=metadata)
+    with pytest.raises(ModelFileError, match="the model's description of its features can't be read"):
+        model_extractor(hashlearn.load(tmp_path / "model"))
+
+
+def test_what_a_file_says_of_its_origin_is_typed_and_its_text_is_as_it_was(tmp_path):
+    features = {"version": 1, "kind": "gist", "side": 32, "color": True, "orientations": [8, 8]}
+    metadata = ModelMetadata("photos", features, {"by": "é"})
+    hashlearn.LSH(n_bits=3, random_state=0).fit(X).save(tmp_path / "model", metadata=metadata)
+    _, own, _ = parts((tmp_path / "model").read_bytes())
+    assert own["info"] == {"trained on": "photos", "features": json.dumps(features), "by": "é"}
+    assert hashlearn.load(tmp_path / "model").metadata_ == metadata
+
+
+@pytest.mark.parametrize(
+    "bad", [{"trained_on": 5}, {"notes": {"a": 5}}, {"notes": {5: "a"}}, {"features": {"a": np.nan}}]
+)
+def test_metadata_that_a_file_can_not_hold(bad, tmp_path):
+    with pytest.raises(ValueError, match=r"must be texts|JSON"):
+        hashlearn.LSH(n_bits=3, random_state=0).fit(X).save(tmp_path / "model", metadata=ModelMetadata(**bad))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_former_names_of_metadata(tmp_path):
+    model = hashlearn.LSH(n_bits=3, random_state=0).fit(X)
+    info = {"trained on": "noise", "features": "pixels", "more": "text"}
+    with pytest.warns(DeprecationWarning, match="use metadata"):
+        model.save(tmp_path / "model", info=info)
+    loaded = hashlearn.load(tmp_path / "model")
+    assert loaded.metadata_ == ModelMetadata("noise", None, {"features": "pixels", "more": "text"})
+    with pytest.warns(DeprecationWarning, match="use metadata_"):
+        assert loaded.info_ == info
+
+
+def test_models_in_memory(tmp_path):
+    model = hashlearn.LSH(n_bits=3, random_state=0).fit(X)
+    memory = io.BytesIO()
+    model.save(memory)
+    model.save(tmp_path / "model")
+    assert memory.getvalue() == (tmp_path / "model").read_bytes()
+    loaded = hashlearn.load(io.BytesIO(memory.getvalue()))
+    np.testing.assert_array_equal(loaded.encode(X), model.encode(X))
+    with pytest.raises(ModelFileError, match="the file is not a model that can be loaded"):
+        hashlearn.load(io.BytesIO(memory.getvalue()[:-1]))
+    with pytest.raises(ModelFileError, match="a model of lsh, not of itq"):
+        hashlearn.ITQ.load(memory)
 
 
 def test_a_pipe_is_no_model(tmp_path):

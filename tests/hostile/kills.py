@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from hashlearn.collection import Collection
 from hashlearn.interchange.exports import export_npy
-from hashlearn.search import Collection, HammingIndex
+from hashlearn.search import HammingIndex
 
 Tell = Callable[[Any], None]
 Items = dict[int, Any]

@@ -16,9 +16,10 @@ import numpy as np
 from PIL import Image
 
 from hashlearn import ITQ, LSH, SDH
+from hashlearn.collection import Collection
 from hashlearn.errors import CollectionError, ImageError, IndexFileError, ModelFileError, VectorFileError
-from hashlearn.hashers import Hasher
-from hashlearn.search import Collection, HammingIndex
+from hashlearn.hashers import Hasher, ModelMetadata
+from hashlearn.search import HammingIndex
 from hashlearn.vectors import FORMATS, read_labels, read_vectors, write_vectors
 
 
@@ -116,7 +117,7 @@ def _labels() -> list[Seed]:
 def model_value(model: Hasher) -> Any:
     arrays = {name: array_value(getattr(model, name)) for name in model._state(model.n_features_in_, model.n_bits_)}
     names = getattr(model, "feature_names_in_", None)
-    said = [model.name, model.get_params(), model.info_, None if names is None else list(names)]
+    said = [model.name, model.get_params(), model.metadata_.to_info(), None if names is None else list(names)]
     return json.dumps(said, default=str), sorted(arrays.items())
 
 
@@ -131,7 +132,7 @@ def _models() -> list[Seed]:
 
     def seed(model: Any) -> Seed:
         def make(path: Path) -> None:
-            model.save(path, info={"trained on": "noise"})
+            model.save(path, metadata=ModelMetadata("noise"))
 
         return Seed(
             f"model {model.name}", ".model", make, lambda p: model_value(Hasher.load(p)), (ModelFileError,), True
@@ -179,7 +180,7 @@ def collection_value(collection: Collection) -> Any:
         array_value(collection.index.codes),
         json.dumps(items),
         batches,
-        repr(sorted(collection.ids_of().items())),
+        repr(sorted(collection.find_ids().items())),
         None if model is None else model_value(model),
     )
 
@@ -212,10 +213,10 @@ def _collections() -> list[Seed]:
 
 
 def _pictures() -> list[Seed]:
-    from hashlearn.features import ImageFeatures, read_image, read_thumbnail
+    from hashlearn.features import GistExtractor, read_image, read_thumbnail
 
     pixels = np.random.default_rng(0).integers(0, 256, (24, 30, 3), dtype=np.uint8)
-    features = ImageFeatures(side=32)
+    features = GistExtractor(side=32)
 
     def read(path: Path) -> Any:
         read_thumbnail(path, 16)

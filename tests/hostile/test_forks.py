@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from interrupts import interrupted
 
+from hashlearn.collection import Collection
 from hashlearn.errors import CollectionError
-from hashlearn.search import Collection, HammingIndex
+from hashlearn.search import HammingIndex
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 CODES = np.random.default_rng(0).integers(0, 256, (50, 8), dtype=np.uint8)
@@ -56,7 +57,8 @@ def in_child(action):
 def n_there(path):
     """As another process sees it."""
     code = (
-        "import sys; from hashlearn.search import Collection; print(len(Collection.open(sys.argv[1], readonly=True)))"
+        "import sys; from hashlearn.collection import Collection\n"
+        "print(len(Collection.open(sys.argv[1], readonly=True)))"
     )
     return int(subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, check=True).stdout)
 
@@ -70,7 +72,7 @@ def test_a_forked_process_must_open_it_again(path):
         lambda: collection.update([0], CODES[:1]),
         lambda: collection.get([0]),
         collection.refresh,
-        collection.ids_of,
+        collection.find_ids,
         lambda: next(collection.batches()),
         lambda: collection.model,
     ):
@@ -141,7 +143,7 @@ def test_a_child_that_ends_takes_nothing_away(path):
     collection.close()
     writer = f"""
 import os, signal, numpy as np
-from hashlearn.search import Collection
+from hashlearn.collection import Collection
 Collection.open({str(path)!r}).add(np.zeros((20, 8), np.uint8))
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -232,7 +234,7 @@ def threads_answer(action):
 
 
 def add_elsewhere(path):
-    code = "import sys, numpy as np; from hashlearn.search import Collection\n"
+    code = "import sys, numpy as np; from hashlearn.collection import Collection\n"
     code += "with Collection.open(sys.argv[1]) as c: c.add(np.zeros((1, 8), np.uint8))"
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
 
@@ -327,7 +329,7 @@ def test_a_signal_handler_may_read_in_the_middle_of_a_change(path):
 
         def handle(*_):
             answers.append(collection.get([0])[0].id)
-            with pytest.raises(CollectionError, match="in use by this very thread"):
+            with pytest.raises(CollectionError, match="in use by this thread"):
                 collection.remove([0])
 
         before = signal.signal(signal.SIGALRM, handle)

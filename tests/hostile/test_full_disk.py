@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from hashlearn import LSH
+from hashlearn.collection import Collection
 from hashlearn.interchange.exports import EXPORTS
-from hashlearn.search import Collection, HammingIndex
+from hashlearn.search import HammingIndex
 from hashlearn.vectors import FORMATS, read_vectors, write_vectors
 
 RNG = np.random.default_rng(0)

@@ -12,7 +12,8 @@ import pytest
 from interrupts import interrupted
 
 from hashlearn.codes import hamming
-from hashlearn.search import Collection, HammingIndex
+from hashlearn.collection import Collection
+from hashlearn.search import HammingIndex
 
 AGAIN = bool(os.environ.get("HASHLEARN_HOSTILE"))
 CODES = np.random.default_rng(0).integers(0, 256, (40, 8), dtype=np.uint8)

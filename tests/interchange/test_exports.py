@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hashlearn.codes import n_bytes, pack, unpack
+from hashlearn.collection import Collection
 from hashlearn.interchange import exports
 from hashlearn.interchange.exports import export_faiss, export_npy, export_parquet, export_pgvector
-from hashlearn.search import Collection
 
 SOURCES = ["a/ü – 'quoted'.png", 'b "double" \\ back\nline\ttab', None, "", "𝄞.jpg", "C:\\u0000\\x"]
 PAYLOADS = [{"it's": "a \\ 'b' \"c\"\n"}, None, [1, 2.5, None, True], "\\u0000 as text", "plain 𝄞", 0]

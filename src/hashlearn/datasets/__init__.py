@@ -17,6 +17,7 @@ from hashlearn.datasets.cifar10 import cifar10_images, deep_hashing_split, load_
 from hashlearn.datasets.digits import load_digits
 from hashlearn.datasets.mnist import load_mnist, mnist_images
 from hashlearn.datasets.sift import load_sift
+from hashlearn.errors import check_name
 
 __all__ = [
     "DATASETS",
@@ -139,8 +140,7 @@ def load(
     >>> load("digits").queries.shape
     (297, 64)
     """
-    if name not in DATASETS:
-        raise ValueError(f"name must be one of {', '.join(DATASETS)}; got {name!r}.")
+    check_name("data set", name, DATASETS)
     entry = DATASETS[name]
     options: dict[str, Any] = {"show_progress": show_progress}
     if source is not None and not entry.takes_source:

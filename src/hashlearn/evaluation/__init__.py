@@ -2,7 +2,7 @@
 
 from hashlearn.evaluation.diagnostics import BitStatistics, bit_statistics
 from hashlearn.evaluation.metrics import Scores, evaluate, evaluate_all
-from hashlearn.evaluation.protocol import SETTINGS, Protocol, Setting, setting
+from hashlearn.evaluation.protocol import SETTINGS, Protocol, Setting, choose_setting, setting
 from hashlearn.evaluation.truth import Truth, euclidean_neighbours
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Setting",
     "Truth",
     "bit_statistics",
+    "choose_setting",
     "euclidean_neighbours",
     "evaluate",
     "evaluate_all",

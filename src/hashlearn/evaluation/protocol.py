@@ -8,10 +8,10 @@ of a :class:`Protocol`.
 from __future__ import annotations
 
 import operator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-__all__ = ["SETTINGS", "Protocol", "Setting"]
+__all__ = ["SETTINGS", "Protocol", "Setting", "choose_setting", "setting"]
 
 ApRule = Literal["all", "retrieved", "trapezoid"]
 TieRule = Literal["index", "expected"]
@@ -138,3 +138,39 @@ def setting(name: str) -> Setting:
         return SETTINGS[name]
     except KeyError:
         raise ValueError(f"no setting is named {name!r}; choose from {', '.join(SETTINGS)}.") from None
+
+
+def choose_setting(
+    name: str, *, supervised: bool = False, truth: str | None = None, k: int | None = None, **protocol: Any
+) -> Setting:
+    """Start from the paper's setting for a data set and replace single choices.
+
+    Parameters
+    ----------
+    name
+        Name of the data set, a key of ``SETTINGS``.
+    supervised
+        Whether the method learns from labels; it is then judged by labels unless ``truth`` or ``k`` is given.
+    truth
+        ``"neighbours"`` or ``"labels"``. None: ``"neighbours"`` if ``k`` is given, else as in the paper.
+    k
+        Number of true neighbors. None: the data set's, or 50.
+    **protocol
+        Fields of :class:`Protocol`. None leaves a field as it is; ``cutoff=0`` is the whole ranking.
+    """
+    if truth not in (None, "neighbours", "labels"):
+        raise ValueError(f"truth must be neighbours or labels; got {truth!r}.")
+    if k is not None and truth == "labels":
+        raise ValueError("k goes with truth by neighbours, not by labels.")
+    if k is not None and k < 1:
+        raise ValueError(f"k must be at least 1; got {k}.")
+    base = setting(name)
+    if truth is None:
+        truth = "neighbours" if k is not None else "labels" if supervised else base.truth
+    changes = {field: value for field, value in protocol.items() if value is not None}
+    if changes.get("cutoff") == 0:
+        changes["cutoff"] = None
+    chosen = replace(base.protocol, **changes)
+    if truth == "labels":
+        return Setting("labels", chosen)
+    return Setting("neighbours", chosen, k=k or base.k or 50)

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hashlearn._printing import count
 from hashlearn.datasets import DATASETS
 from hashlearn.evaluation import Protocol
 from hashlearn.experiments.figures import ablates
 from hashlearn.experiments.grid import names
 from hashlearn.experiments.results import Record, run_seconds
 from hashlearn.experiments.summary import Cell, Outcomes, measure_label, signed_points
-from hashlearn.progress import duration
+from hashlearn.progress import count, duration
 
 __all__ = [
     "Table",

@@ -1,23 +1,115 @@
-"""Images to feature vectors."""
+"""Pictures to feature vectors: find pictures, and compute their vectors with an :class:`Extractor`.
 
-from hashlearn.features.gist import GIST_320, GIST_512, gist
-from hashlearn.features.images import (
-    IMAGE_ENDINGS,
-    ImageFeatures,
-    find_images,
-    image_vectors,
-    read_image,
-    read_thumbnail,
-)
+    extractor = GistExtractor()
+    for paths, vectors in image_vectors("photos", find_images("photos"), extractor):
+        ...
+
+A model that was trained on the vectors of one extractor can't be used with those of another. So a model stores the
+extractor's description, and :func:`make_extractor` makes an equal extractor from it.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hashlearn.errors import shown
+from hashlearn.features.gist import GIST_320, GIST_512, GistExtractor, gist
+from hashlearn.features.images import IMAGE_ENDINGS, find_images, image_vectors, read_thumbnail
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = [
+    "EXTRACTORS",
     "GIST_320",
     "GIST_512",
     "IMAGE_ENDINGS",
+    "Extractor",
+    "GistExtractor",
     "ImageFeatures",
     "find_images",
     "gist",
     "image_vectors",
+    "make_extractor",
     "read_image",
     "read_thumbnail",
 ]
+
+
+class Extractor(Protocol):
+    """Computes the vectors of pictures. ``str(extractor)`` describes it to people."""
+
+    #: Its key in ``EXTRACTORS``, and ``kind`` in its description.
+    name: ClassVar[str]
+
+    @property
+    def n_features(self) -> int:
+        """The length of a vector."""
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """The shape of a prepared picture."""
+
+    def prepare(self, path: str | os.PathLike[str]) -> NDArray[np.uint8]:
+        """Read a picture as :meth:`describe` takes it; raise an :class:`~hashlearn.errors.ImageError` if it can't.
+
+        It is called from several threads.
+        """
+
+    def describe(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Compute the vectors (n, n_features) of n prepared pictures."""
+
+    def description(self) -> dict[str, Any]:
+        """Return JSON values from which :meth:`from_description` makes an equal extractor."""
+
+    @classmethod
+    def from_description(cls, description: Any) -> Self:
+        """Make an extractor; raise a ValueError if its vectors would not be those described."""
+
+
+#: Every extractor by its name.
+EXTRACTORS: dict[str, type[Extractor]] = {extractor.name: extractor for extractor in (GistExtractor,)}
+
+
+def make_extractor(description: Any) -> Extractor:
+    """Make the extractor that a model or a collection describes.
+
+    Raises
+    ------
+    ValueError
+        This version of hashlearn can't compute the vectors that are described.
+    """
+    kind = description.get("kind") if isinstance(description, dict) else None
+    if not isinstance(kind, str) or kind not in EXTRACTORS:
+        raise ValueError(f"features must have a kind, one of {', '.join(EXTRACTORS)}; got {shown(description)}.")
+    return EXTRACTORS[kind].from_description(description)
+
+
+def read_image(path: str | os.PathLike[str], extractor: Extractor) -> NDArray[np.uint8]:
+    """Read a picture as ``extractor.describe`` takes it: the same as ``extractor.prepare(path)``."""
+    return extractor.prepare(path)
+
+
+class ImageFeatures(GistExtractor):
+    """Deprecated: use :class:`GistExtractor`."""
+
+    name = property(str)
+    vectors = GistExtractor.describe
+    as_dict = GistExtractor.description
+
+    def __init__(
+        self, kind: str = "gist", side: int = 64, color: bool = True, orientations: tuple[int, ...] = GIST_512
+    ) -> None:
+        warnings.warn("ImageFeatures is deprecated: use GistExtractor.", DeprecationWarning, stacklevel=2)
+        if kind != "gist":
+            raise ValueError(f"kind must be 'gist'; got {shown(kind)}.")
+        super().__init__(side, color, orientations)
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        return cls.from_description(data)

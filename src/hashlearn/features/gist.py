@@ -17,8 +17,10 @@ small images one matrix product per filter (``_gist_matrix``).
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -35,11 +37,15 @@ from hashlearn.features._gist_filters import (
     prefilter_operators,
 )
 from hashlearn.features._gist_matrix import BLOCK, build_flops, matrix_bytes, matrix_path, product_flops
+from hashlearn.features._picture import read_picture
 from hashlearn.progress import progress_bar
 from hashlearn.storage import cached_array, content_key
 from hashlearn.threads import thread_map
 
-__all__ = ["GIST_320", "GIST_512", "gist"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["GIST_320", "GIST_512", "GistExtractor", "gist"]
 
 GIST_320 = (8, 8, 4)
 """Orientations per scale, finest scale first, of the 320-dimensional descriptor."""
@@ -47,6 +53,9 @@ GIST_512 = (8, 8, 8, 8)
 """Orientations per scale, finest scale first, of the 512-dimensional descriptor."""
 
 _VERSION = 3  # part of the cache's key: raise it when the numbers change
+_DESCRIPTION_VERSION = 1  # of an extractor's numbers: raise it when reading, resizing or GIST change them
+_SIDES = (4, 1024)
+_MAX_FILTERS = 1024
 _LARGEST = 1e300  # the sum of three channels stays finite
 _FFT_BLOCK_BYTES = 4 << 20  # of one complex array (or one image's, if larger); about five live at a time
 _MATRIX_BYTES = 512 << 20
@@ -84,8 +93,8 @@ def gist(
     the grid column by column (the cell's row varies fastest), the order of the MATLAB code: feature
     ``16 * filter + 4 * grid_column + grid_row``. A constant image gives zeros.
     """
-    counts = checked_orientations(orientations)
-    groups, n = _checked_images(images)
+    counts = check_orientations(orientations)
+    groups, n = _check_images(images)
 
     def compute() -> Array:
         out = np.empty((n, GRID**2 * sum(counts)), dtype=np.float32)
@@ -101,6 +110,97 @@ def gist(
     return cached_array(
         "gist", content_key(_VERSION, str(counts), *(part for group in groups for part in group)), compute
     )
+
+
+@dataclass(frozen=True)
+class GistExtractor:
+    """GIST of whole pictures, resized to a square.
+
+    Parameters
+    ----------
+    side
+        The square's side in pixels, 4 to 1,024.
+    color
+        True: gray is the mean of red, green and blue, as in the data set ``cifar10``. False: gray is luma (ITU-R 601),
+        which a JPEG stores. The vectors have the same length, but must not be mixed.
+    orientations
+        Orientations per scale, finest scale first: ``GIST_320`` or ``GIST_512``, or any positive integers.
+    """
+
+    name: ClassVar[str] = "gist"
+
+    side: int = 64
+    color: bool = True
+    orientations: tuple[int, ...] = GIST_512
+
+    def __post_init__(self) -> None:
+        least, most = _SIDES
+        if not isinstance(self.side, int) or not least <= self.side <= most:
+            raise ValueError(f"side must be a whole number of pixels from {least} to {most}; got {shown(self.side)}.")
+        if type(self.color) is not bool:
+            raise ValueError(f"color must be True or False; got {shown(self.color)}.")
+        counts = check_orientations(self.orientations)
+        if sum(counts) > _MAX_FILTERS:
+            raise ValueError(f"orientations must add up to at most {_MAX_FILTERS} filters; got {sum(counts)}.")
+        object.__setattr__(self, "orientations", counts)
+
+    def __str__(self) -> str:
+        return f"{self.n_features}-D GIST of pictures at {self.side}×{self.side}, {'color' if self.color else 'gray'}"
+
+    @property
+    def n_features(self) -> int:
+        """The length of a vector."""
+        return GRID**2 * sum(self.orientations)
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """The shape of a prepared picture: (side, side, 3), or (side, side) if it is gray."""
+        return (self.side, self.side, 3) if self.color else (self.side, self.side)
+
+    def prepare(self, path: str | os.PathLike[str]) -> Array:
+        """Read a picture as uint8 of :attr:`image_shape`.
+
+        Only the first frame or page is read. The picture is turned upright by its EXIF data, and put on white where it
+        is transparent.
+
+        Raises
+        ------
+        ImageError
+            It can't be read; ``reason`` says why in one line.
+        """
+        return read_picture(os.fspath(path), self.side, self.color)
+
+    def describe(self, images: Any) -> Array:
+        """Compute the vectors, float32 (n, n_features), of prepared pictures: an array of n, or a list."""
+        return gist(images, self.orientations, show_progress=False)
+
+    def description(self) -> dict[str, Any]:
+        """Return JSON values from which :meth:`from_description` makes an equal extractor."""
+        return {
+            "version": _DESCRIPTION_VERSION,
+            "kind": "gist",
+            "side": self.side,
+            "color": self.color,
+            "orientations": list(self.orientations),
+        }
+
+    @classmethod
+    def from_description(cls, description: Any) -> Self:
+        """Make an extractor; raise a ValueError if its vectors would not be those described."""
+        if not isinstance(description, dict):
+            raise ValueError(f"features must be a dict; got {type(description).__name__}.")
+        version = description.get("version")
+        if type(version) is not int or version != _DESCRIPTION_VERSION:
+            raise ValueError(
+                f"features must be of version {_DESCRIPTION_VERSION}, the one computed here; got {shown(version)}."
+            )
+        names = set(GistExtractor().description())
+        if set(description) != names:
+            odd = ", ".join(sorted(map(repr, set(description) ^ names)))
+            raise ValueError(f"features must have the fields {', '.join(sorted(names))}; differs in {odd}.")
+        if description["kind"] != "gist":
+            raise ValueError(f"kind must be 'gist'; got {shown(description['kind'])}.")
+        return cls(**{name: description[name] for name in ("side", "color", "orientations")})
 
 
 def _choose_path(n: int, H: int, W: int, counts: tuple[int, ...]) -> str:
@@ -169,7 +269,7 @@ def _fft_path(H: int, W: int, counts: tuple[int, ...]) -> Callable[[Array, Array
     return describe
 
 
-def checked_orientations(orientations: Sequence[int]) -> tuple[int, ...]:
+def check_orientations(orientations: Sequence[int]) -> tuple[int, ...]:
     counts = tuple(orientations) if isinstance(orientations, Iterable) else ()
     if not counts or not all(isinstance(c, (int, np.integer)) and c >= 1 for c in counts):
         raise ValueError(
@@ -178,7 +278,7 @@ def checked_orientations(orientations: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(c) for c in counts)
 
 
-def _checked_images(images: Any) -> tuple[list[tuple[Array, Array]], int]:
+def _check_images(images: Any) -> tuple[list[tuple[Array, Array]], int]:
     """Batches of images of one shape and type, each with the places of its images in the output; their number."""
     if hasattr(images, "__array__"):
         batch = np.asarray(images)

@@ -1,5 +1,6 @@
 """The methods: one file each, one contract (:class:`~hashlearn.hashers.base.Hasher`)."""
 
+from hashlearn.hashers._model_file import ModelMetadata, model_key
 from hashlearn.hashers.ba import BA
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.bre import BRE
@@ -36,4 +37,6 @@ __all__ = [
     "SPH",
     "UDHDNN",
     "Hasher",
+    "ModelMetadata",
+    "model_key",
 ]

@@ -1,14 +1,16 @@
-"""Model files: one safetensors file, its arrays the learned state, its metadata a JSON text. No pickle.
+"""Model files: a safetensors file with the learned arrays and a JSON header. No pickle.
 
-The JSON names the format and its version, the method, the parameters, n_bits and n_features. Everything is checked
-when a model is read; nothing is guessed. Two SHA-256 tell damage: of the arrays, and of the rest of the JSON, which the
-first files of this version lack.
+The header holds the format and its version, the method, the parameters, n_bits and n_features. Everything is checked
+when a model is read. Two SHA-256 detect damage: of the arrays, and of the rest of the header, which the first files of
+this version lack.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -26,43 +28,82 @@ if TYPE_CHECKING:
 
 FORMAT = "hashlearn model"
 VERSION = 1
-_SMALL_BYTES = 1 << 20  # of which there is always enough
-# A key that is not known is refused, so that no damage can hide the checksum's.
+_SMALL_BYTES = 1 << 20  # always available
+# Unknown keys are refused, so that damage can't hide the checksum by changing its key.
 _KEYS = {
     "format", "version", "hashlearn", "method", "n_bits", "n_features", "feature_names", "parameters", "info", "sha256",
     "header_sha256",
 }  # fmt: skip
 
 
-def write_model(hasher: Hasher, path: str | os.PathLike[str], info: dict[str, str]) -> None:
-    header, arrays = _described(hasher, info)
-    write_frame(path, arrays, _text(header))
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What a model file says about the origin of a model.
+
+    Parameters
+    ----------
+    trained_on
+        The name of the training data.
+    features
+        The description of the extractor that made the vectors of pictures
+        (:func:`hashlearn.features.make_extractor`); None if the model was trained on other vectors.
+    notes
+        Short texts of your own.
+    """
+
+    trained_on: str | None = None
+    features: dict[str, Any] | None = None
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def to_info(self) -> dict[str, str]:
+        """The texts by name that a model file stores."""
+        info = dict(self.notes)
+        if self.trained_on is not None:
+            info["trained on"] = self.trained_on
+        if self.features is not None:
+            info["features"] = json.dumps(self.features, allow_nan=False)
+        if not _are_texts([*info, *info.values()]):
+            raise ValueError(f"trained_on and notes must be texts; got {shown(self.trained_on)}, {shown(self.notes)}.")
+        return info
+
+    @classmethod
+    def from_info(cls, info: Mapping[str, str]) -> ModelMetadata:
+        """Read what a model file stores. A text ``features`` that is not a JSON object is kept as a note."""
+        notes = dict(info)
+        trained_on = notes.pop("trained on", None)
+        features = _parse(notes.get("features"))
+        if features is not None:
+            del notes["features"]
+        return cls(trained_on, features, notes)
 
 
-def model_bytes(hasher: Hasher) -> bytes:
-    """What its file would hold."""
-    header, arrays = _described(hasher, dict(hasher.info_))
-    return frame_bytes(arrays, _text(header))
+def write_model(hasher: Hasher, file: str | os.PathLike[str] | IO[bytes], metadata: ModelMetadata) -> None:
+    """Write a model to a path, atomically, or to an open binary file."""
+    header, arrays = _describe(hasher, metadata)
+    if isinstance(file, (str, os.PathLike)):
+        write_frame(file, arrays, _text(header))
+    else:
+        file.write(frame_bytes(arrays, _text(header)))
 
 
 def _text(header: dict[str, Any]) -> str:
-    return json.dumps({**header, "header_sha256": _header_content(header)})
+    return json.dumps({**header, "header_sha256": _header_sha256(header)})
 
 
-def _header_content(header: dict[str, Any]) -> str:
-    """SHA-256 of all that the header says, but for this itself."""
-    said = {name: value for name, value in header.items() if name != "header_sha256"}
-    return content_key(json.dumps(said, sort_keys=True))
+def _header_sha256(header: dict[str, Any]) -> str:
+    """SHA-256 of the rest of the header."""
+    rest = {name: value for name, value in header.items() if name != "header_sha256"}
+    return content_key(json.dumps(rest, sort_keys=True))
 
 
 def model_key(hasher: Hasher) -> str:
-    """A hash of what its file would say, but for the version of hashlearn that writes it."""
-    header, _ = _described(hasher, dict(hasher.info_))
+    """A hash of the model: of its method, parameters, arrays and metadata, not of the version of hashlearn."""
+    header, _ = _describe(hasher, hasher.metadata_)
     return content_key(json.dumps({**header, "hashlearn": None}, sort_keys=True))
 
 
-def _described(hasher: Hasher, info: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a file says of a model, and its arrays."""
+def _describe(hasher: Hasher, metadata: ModelMetadata) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The header of a model's file, and its arrays."""
     n_features = int(hasher.n_features_in_)
     hasher._check_unchanged()
     names = getattr(hasher, "feature_names_in_", None)
@@ -75,10 +116,10 @@ def _described(hasher: Hasher, info: dict[str, str]) -> tuple[dict[str, Any], di
         "n_features": n_features,
         "feature_names": None if names is None else list(names),
         "parameters": {
-            name: None if name in hasher._not_saved else _plain(name, value)
+            name: None if name in hasher._not_saved else _to_json(name, value)
             for name, value in hasher.get_params(deep=False).items()
         },
-        "info": info,
+        "info": metadata.to_info(),
     }
     arrays = {}
     for name in hasher._state(n_features, hasher.n_bits_):
@@ -90,39 +131,47 @@ def _described(hasher: Hasher, info: dict[str, str]) -> tuple[dict[str, Any], di
 
 
 def _content(arrays: dict[str, Any]) -> str:
-    """SHA-256 of the arrays, names and all."""
+    """SHA-256 of the arrays and their names."""
     return content_key(*(part for name in sorted(arrays) for part in (name, arrays[name])))
 
 
-def _plain(name: str, value: Any) -> Any:
-    """A parameter as JSON holds it."""
+def _to_json(name: str, value: Any) -> Any:
+    """A parameter as it will be read back from JSON."""
     try:
-        return parse_json(json.dumps(value, allow_nan=False, default=_number))  # as it will be read
+        return parse_json(json.dumps(value, allow_nan=False, default=_to_number))
     except (TypeError, ValueError, RecursionError):
         raise ValueError(
             f"{name} must be a plain value (number, text, list, None) for a model to be saved; got {shown(value)}."
         ) from None
 
 
-def _number(value: Any) -> Any:
+def _to_number(value: Any) -> Any:
     if not isinstance(value, np.generic):
         raise TypeError
     return value.item()
 
 
-def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
+def read_model(file: str | os.PathLike[str] | IO[bytes], expected: type[H]) -> H:
+    """Read a model from a path or from an open binary file."""
+    if not isinstance(file, (str, os.PathLike)):
+        return _read(file, "the file", expected)
+    try:
+        with open_regular(file) as opened:
+            return _read(opened, os.fspath(file), expected)
+    except (FileNotFoundError, IsADirectoryError):
+        raise FileNotFoundError(f"no model file is at {os.fspath(file)}.") from None
+
+
+def _read(file: IO[bytes], path: str, expected: type[H]) -> H:
     from hashlearn.hashers import METHODS
 
     def refuse(why: str) -> ModelFileError:
-        return ModelFileError(" ".join(f"{os.fspath(path)} is not a model that can be loaded: {why}.".splitlines()))
+        return ModelFileError(" ".join(f"{path} is not a model that can be loaded: {why}.".splitlines()))
 
     try:
-        with open_regular(path) as file:
-            _check_memory(file)
-            text, spans = read_frame(file)
-            arrays = {name: read_array(file, span) for name, span in spans.items()}
-    except (FileNotFoundError, IsADirectoryError):
-        raise FileNotFoundError(f"no model file is at {os.fspath(path)}.") from None
+        _check_memory(file)
+        text, spans = read_frame(file)
+        arrays = {name: read_array(file, span) for name, span in spans.items()}
     except ValueError as error:
         raise refuse(f"not a safetensors file, or damaged ({_one_line(error)})") from None
     header = _parse(text)
@@ -130,9 +179,9 @@ def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
         raise refuse("its metadata is not hashlearn's")
     if type(header.get("version")) is not int or header["version"] != VERSION:
         raise refuse(f"its format version is {shown(header.get('version'))}, and this hashlearn reads {VERSION}")
-    strangers = sorted(header.keys() - _KEYS)
-    if strangers:
-        raise refuse(f"its metadata must not have the key {shown(strangers[0])}, which this hashlearn does not know")
+    unknown = sorted(header.keys() - _KEYS)
+    if unknown:
+        raise refuse(f"its metadata has the key {shown(unknown[0])}, which this hashlearn does not know")
 
     name = header.get("method")
     method = METHODS.get(name) if isinstance(name, str) else None
@@ -158,13 +207,13 @@ def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
     if arrays.keys() != state.keys():
         raise refuse(f"it must hold the arrays {', '.join(state)}; it holds {', '.join(arrays)[:200] or 'none'}")
     if header.get("sha256") != _content(arrays):
-        raise refuse("its arrays are not those that were saved: their SHA-256 differs")
-    sizes: dict[int | str, int] = {}  # those that have a name instead of a number, from the first array with it
+        raise refuse("its arrays are damaged: their SHA-256 differs")
+    sizes: dict[int | str, int] = {}  # the sizes that have a name, from the first array that has it
     for name, rule in state.items():
         array = arrays[name]
-        for size, found in zip(rule, array.shape, strict=False):
-            if isinstance(size, str) and found > 0:
-                sizes.setdefault(size, found)
+        for size, actual in zip(rule, array.shape, strict=False):
+            if isinstance(size, str) and actual > 0:
+                sizes.setdefault(size, actual)
         shape = tuple(sizes.get(size, size) for size in rule)
         if array.dtype.kind != "f" or array.shape != shape:
             raise refuse(f"{name} must be real numbers {shape}; got {array.dtype} {array.shape}")
@@ -183,11 +232,11 @@ def read_model(path: str | os.PathLike[str], expected: type[H]) -> H:
     info = header.get("info")
     if not isinstance(info, dict) or not _are_texts(list(info.values())):
         raise refuse("info must map texts to texts")
-    if "header_sha256" in header and header["header_sha256"] != _header_content(header):
-        raise refuse("its metadata are not those that were saved: their SHA-256 differs")
+    if "header_sha256" in header and header["header_sha256"] != _header_sha256(header):
+        raise refuse("its metadata is damaged: its SHA-256 differs")
     hasher.n_features_in_ = n_features
     hasher.n_bits_ = n_bits
-    hasher.info_ = info
+    hasher.metadata_ = ModelMetadata.from_info(info)
     return hasher
 
 
@@ -204,8 +253,8 @@ def _parse(text: str | None) -> dict[str, Any] | None:
 
 
 def _check_memory(file: IO[bytes]) -> None:
-    """Refuse a file that would not fit, before anything is read."""
-    size = os.fstat(file.fileno()).st_size
+    """Refuse a file that is larger than the free memory, before it is read."""
+    size = file.seek(0, os.SEEK_END)
     if size > _SMALL_BYTES and 0 < (free := free_memory()) < size:
         raise ValueError(f"it has {size:,} bytes, and {free:,} bytes of memory are free")
 

@@ -7,7 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from hashlearn.codes import MAX_BITS, n_bytes, pack, sign_bits
 from hashlearn.errors import shown
 from hashlearn.hashers._blocks import row_blocks
+from hashlearn.hashers._model_file import ModelMetadata, read_model, write_model
 from hashlearn.hashers._parameters import FLAG, SEED, Rule, count, optional
 from hashlearn.hashers.steps import Float, Step, compile_steps, compute_type, width
 from hashlearn.labels import label_list
@@ -138,7 +139,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             self._check_parameters(data.shape[1])
             self._check_effects()
             self.n_bits_ = int(self.n_bits)
-            self.info_: dict[str, str] = {}
+            self.metadata_ = ModelMetadata()
             labels = self._checked_labels(y, len(data))
             self._warn_degenerate(data)
             self._fit(data, labels)
@@ -255,26 +256,56 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         """Return a few facts about the training by name; empty if there are none, or for a loaded model."""
         return {}
 
-    def save(self, path: str | os.PathLike[str], *, info: Mapping[str, str] | None = None) -> None:
-        """Write the fitted model to one file (safetensors: plain arrays and JSON), whole or not at all.
+    def save(
+        self,
+        path: str | os.PathLike[str] | IO[bytes],
+        *,
+        metadata: ModelMetadata | None = None,
+        info: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write the fitted model to one file (safetensors: plain arrays and JSON), atomically.
 
-        The file holds what ``encode`` needs, and the parameters; not the history of the training. ``info``: short
-        remarks to keep with the model, such as what it was trained on; None keeps those it was loaded with (``info_``).
+        The file holds what ``encode`` needs, and the parameters; not the history of the training.
+
+        Parameters
+        ----------
+        path
+            The file to write, or a binary file that is open for writing.
+        metadata
+            What the model was trained on, its features, and notes. None: ``metadata_``.
+        info
+            Deprecated: use ``metadata``.
         """
-        from hashlearn.hashers._model_file import write_model
-
         check_is_fitted(self)
-        write_model(self, path, dict(self.info_ if info is None else info))
+        if info is not None:
+            warnings.warn("info of save is deprecated: use metadata.", DeprecationWarning, stacklevel=2)
+            metadata = ModelMetadata.from_info(info)
+        write_model(self, path, self.metadata_ if metadata is None else metadata)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a saved model; refuses, and says why, what is damaged or does not fit.
+    def load(cls, path: str | os.PathLike[str] | IO[bytes]) -> Self:
+        """Read a saved model.
 
-        ``Hasher.load`` (that is, ``hashlearn.load``) takes any method's model; a method's own only its own.
+        ``Hasher.load``, which is also ``hashlearn.load``, reads a model of any method. ``load`` of a method reads only
+        models of that method.
+
+        Parameters
+        ----------
+        path
+            The file to read, or a binary file that is open for reading.
+
+        Raises
+        ------
+        ModelFileError
+            The file is damaged, or is not a model of this method. The message gives the reason.
         """
-        from hashlearn.hashers._model_file import read_model
-
         return read_model(path, cls)
+
+    @property
+    def info_(self) -> dict[str, str]:
+        """Deprecated: use ``metadata_``."""
+        warnings.warn("info_ is deprecated: use metadata_.", DeprecationWarning, stacklevel=2)
+        return self.metadata_.to_info()
 
     def _check_unchanged(self) -> None:
         """Raise a ValueError if a parameter that decides the shape of learned arrays was changed after ``fit``."""

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashlearn.codes import n_bytes, unpack
+from hashlearn.collection import Collection, Item
 from hashlearn.errors import import_extra, shown
-from hashlearn.search import Collection, Item
 from hashlearn.storage import atomic_path, atomic_paths
 
 __all__ = ["EXPORTS", "export_faiss", "export_npy", "export_parquet", "export_pgvector"]

@@ -19,7 +19,7 @@ class State(NamedTuple):
     ids: Ids
 
 
-def checked_ids(ids: ArrayLike, n: int | None = None, *, distinct: bool = True) -> Ids:
+def check_ids(ids: ArrayLike, n: int | None = None, *, distinct: bool = True) -> Ids:
     """Ids (n,) as int64, or a ValueError that says what does not fit."""
     array = np.asarray(ids)
     if array.ndim == 0:
@@ -66,7 +66,7 @@ def allowed(state: State, allow: ArrayLike | None) -> State:
     """The part of the state that a search may find."""
     if allow is None:
         return state
-    ids = np.sort(checked_ids(allow, distinct=False))
+    ids = np.sort(check_ids(allow, distinct=False))
     rows, known = find_rows(state, ids)
     rows = rows[known]
     return part_of(state, rows[np.diff(rows, prepend=-1) > 0])

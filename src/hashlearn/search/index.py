@@ -17,13 +17,13 @@ from hashlearn.codes import check_codes, n_bytes
 from hashlearn.search._answers import MISSING, Engine, Matches, Neighbours, Plan
 from hashlearn.search._planning import Costs, Ledger, Size, choose, plan_nearest, plan_within
 from hashlearn.search._scan import Codes, nearest_rows, padded, rows_within, scan_width
-from hashlearn.search._state import Ids, State, allowed, checked_ids, find_rows, more, part_of, rows_of
+from hashlearn.search._state import Ids, State, allowed, check_ids, find_rows, more, part_of, rows_of
 from hashlearn.search._tables import Estimate, Shape, Tables, least_queries
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["HammingIndex"]
+__all__ = ["HammingIndex", "Ids", "check_ids"]
 
 
 _NOT_COPIED = {"_content", "_changing", "_making", "_estimate", "_changed"}
@@ -142,7 +142,7 @@ class HammingIndex:
                     raise ValueError("there is no larger id left: give ids.")
                 given = np.arange(after, after + len(new), dtype=np.int64)
             else:
-                given = checked_ids(ids, len(new))
+                given = check_ids(ids, len(new))
             self._insert(state, new, given)
         return given
 
@@ -183,7 +183,7 @@ class HammingIndex:
         new = padded(check_codes(codes, self.n_bits), self._width)
         with self._changing:
             state = self._state
-            rows = rows_of(state, checked_ids(ids, len(new)))
+            rows = rows_of(state, check_ids(ids, len(new)))
             changed = np.array(state.codes)
             changed[rows] = new
             self._changed += len(rows)
@@ -198,7 +198,7 @@ class HammingIndex:
         new = padded(check_codes(codes, self.n_bits), self._width)
         with self._changing:
             state = self._state
-            out, given = checked_ids(gone), checked_ids(ids, len(new))
+            out, given = check_ids(gone), check_ids(ids, len(new))
             if len(out):
                 keep = np.ones(len(state.ids), dtype=np.bool_)
                 keep[rows_of(state, out)] = False
@@ -209,11 +209,11 @@ class HammingIndex:
     def reconstruct(self, ids: ArrayLike) -> Codes:
         """The packed codes (n, bytes) of ``ids`` (n,); an id may stand there twice."""
         state = self._state
-        return state.codes[rows_of(state, checked_ids(ids, distinct=False)), : n_bytes(self.n_bits)]
+        return state.codes[rows_of(state, check_ids(ids, distinct=False)), : n_bytes(self.n_bits)]
 
     def contains(self, ids: ArrayLike) -> NDArray[np.bool_]:
         """Whether each id is there."""
-        return find_rows(self._state, checked_ids(ids, distinct=False))[1]
+        return find_rows(self._state, check_ids(ids, distinct=False))[1]
 
     # -- searches -----------------------------------------------------------------------------------------------------
 

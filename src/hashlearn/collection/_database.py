@@ -1,4 +1,4 @@
-"""The SQLite file behind a collection: its items and their checksums, transactions, what changed since when."""
+"""The SQLite file of a collection: transactions, items with their checksum, and a log of changes."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hashlearn.collection import _schema
+from hashlearn.collection._checksums import EMPTY, Damage, Rows, Tally, check_rows, resized, tally, to_meta
+from hashlearn.collection._connection import APPLICATION_ID, OpenFile, translated
+from hashlearn.collection._schema import check_schema, log_table, meta_crc, read_meta
 from hashlearn.errors import CollectionError
-from hashlearn.search._checksums import NOTHING, Rows, Tally, as_meta, checked_rows, resized, tally
-from hashlearn.search._connection import APPLICATION_ID, OpenFile, translated
-from hashlearn.search._schema import LOG, VERSION, Damage, add_checksums, check_schema, meta_crc, read_meta
 
-# The log of changes is kept so long: a reader that is further behind reads everything anew.
-_MOST_CHANGES = 10_000
-# Ids of one change that are so scattered are logged as one range.
-_MOST_RANGES = 1_000
-_FETCHED = 1_000
-# Of one statement.
-_VARIABLES = 500
+# Changes that the log holds. A reader that is further behind reads all items again.
+_MAX_CHANGES = 10_000
+# A change of more ranges of ids is logged as one range.
+_MAX_RANGES = 1_000
+_FETCH_SIZE = 1_000
+# Variables of one SQL statement.
+_MAX_VARIABLES = 500
 _ITEM = "id, code, source, payload"
 
 T = TypeVar("T")
 
 
 class Database:
-    """A connection to the file; safe for several threads, which take turns."""
+    """A connection to the file. Threads may share it; they take turns."""
 
     def __init__(self, path: Path, *, readonly: bool) -> None:
         self.path = path
@@ -47,7 +48,7 @@ class Database:
 
     @property
     def file(self) -> Path:
-        """The file itself, if the path is a link."""
+        """The file itself, with links resolved."""
         return self._opened.file
 
     @property
@@ -55,80 +56,77 @@ class Database:
         return self._opened.connection
 
     def _check(self) -> None:
-        """Refuse what is not ours, or not whole; bring an older file up to date."""
+        """Refuse a file that is not a collection or is damaged; migrate one of an older version."""
         if sys.version_info >= (3, 11):
-            # No value is larger than the file, whatever it says.
+            # No value can be larger than the file.
             size = max(self._opened.size(), 1_000_000)
-            usual = self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, size)
-        self.version = self._known_version()
-        if self.version < VERSION and not self._readonly:
+            default_limit = self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, size)
+        self.version = self._read_version()
+        if self.version < _schema.VERSION and not self._readonly:
             self._opened.check_place()
             self.transact(self._migrate, begin="BEGIN IMMEDIATE")
         self.transact(self._check_content)
         if sys.version_info >= (3, 11):
-            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, usual)
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, default_limit)
         if not self._readonly:
-            # Also after a power cut, what was acknowledged is there.
+            # A committed change survives a power cut.
             self.execute("PRAGMA synchronous = FULL")
 
-    def _known_version(self) -> int:
+    def _read_version(self) -> int:
         (application,), (version,) = self.execute("PRAGMA application_id"), self.execute("PRAGMA user_version")
         if application[0] != APPLICATION_ID:
             raise CollectionError(f"{self.path} is a SQLite file of another program, not a collection.")
-        if version[0] not in LOG:
+        if not 1 <= version[0] <= _schema.VERSION:
             raise CollectionError(
-                f"{self.path} is a collection of version {version[0]}; this hashlearn reads version {VERSION}."
+                f"{self.path} is a collection of version {version[0]}; this hashlearn reads version {_schema.VERSION}."
             )
         return int(version[0])
 
     def _check_content(self) -> None:
-        self.version = self._known_version()
+        self.version = self._read_version()
         self._width = check_schema(self._connection, self.version)
-        # Every page once and in its place; after that, reading takes no longer than the file is long.
-        if (found := self.execute("PRAGMA quick_check(1)")) != [("ok",)]:
-            raise Damage(" ".join(str(found[0][0]).split()))
+        # Every page is used once. Without this check, reading a crafted file could take forever.
+        if (report := self.execute("PRAGMA quick_check(1)")) != [("ok",)]:
+            raise Damage(" ".join(str(report[0][0]).split()))
         self._check_log()
         meta = read_meta(self._connection, self.version)
         self.n_bits: int = meta["n_bits"]
         if not 8 * (self._width - 1) < self.n_bits <= 8 * self._width:
             raise Damage("it does not say how long its codes are")
-        self.meta = {name: value for name, value in meta.items() if name not in ("model", *as_meta(NOTHING))}
+        self.meta = {name: value for name, value in meta.items() if name not in ("model", *to_meta(EMPTY))}
 
     def _check_log(self) -> None:
-        """Numbers, of which the last leaves room for more: a reader would miss the changes after it."""
+        """Check the types, and that there are larger numbers left: a reader would miss changes without one."""
         numbers = "typeof(first) = 'integer' AND typeof(last) = 'integer'"
-        log = LOG[self.version]
+        log = log_table(self.version)
         ((bad,),) = self.execute(
             f"SELECT count(*) FROM {log} WHERE number NOT BETWEEN 1 AND 1 << 62 OR NOT ({numbers})"
         )
         if bad:
-            raise Damage("its log of changes has what is no change")
+            raise Damage("its log of changes has invalid rows")
 
     def _migrate(self) -> None:
-        """From the version of the file to this one's."""
-        if self._known_version() == VERSION:  # by another process meanwhile
-            return
-        self._check_content()
-        found = NOTHING
-        for rows in self._items():
-            found = found.plus(tally(rows))
-        add_checksums(self._connection, as_meta(found))
-        self.version = VERSION
+        """Migrate the file to the latest version, inside a transaction."""
+        self._check_content()  # reads the version again: another process may have migrated the file meanwhile
+        self.version = _schema.migrate(self._connection, self.version)
 
     def close(self) -> None:
-        if self._opened.is_own():
+        if self._opened.in_same_process():
             with self.lock:
                 self._opened.close()
 
     def check_process(self) -> None:
-        """A CollectionError in a process that was forked from the one that opened the file.
+        """Raise a CollectionError in a process that was forked from the one that opened the file.
 
-        It stands before every taking of the lock, which a thread that the child does not have may hold.
+        Call it before taking the lock, which a thread of the parent may hold forever.
         """
         self._opened.check_process()
 
     def renew(self) -> bool:
-        """Open the file anew if it was changed behind SQLite's back; whether it was. It may be another one now."""
+        """Open the file again if it was changed and could not be locked; return whether it was.
+
+        It may be another collection now.
+        """
         self.check_process()
         with self.lock:
             if not self._opened.was_changed():
@@ -157,20 +155,19 @@ class Database:
             self._connection.executemany(sql, rows)
 
     def transact(self, action: Callable[[], T], *, begin: str = "BEGIN") -> T:
-        """Do all of it or nothing; a reader sees the file as it is at its first look.
+        """Run ``action`` in one transaction. A reader sees the file as it was at its first read.
 
-        A function rather than a context manager: however it ends, also by an interrupt as it begins, nothing stays
-        locked.
+        It is not a context manager, so that an interrupt at any moment, also at its start, leaves nothing locked.
         """
         self.check_process()
         with self.lock, translated(self.path):
             connection = self._connection
             if connection.in_transaction and self._is_interrupted():
                 if begin != "BEGIN":
-                    raise CollectionError(f"{self.path} is in use by this very thread: it can't be changed meanwhile.")
+                    raise CollectionError(f"{self.path} is in use by this thread: it can't be changed meanwhile.")
                 return action()
             try:
-                _roll_back(connection)  # an action whose end was interrupted
+                _roll_back(connection)  # of an earlier transaction that was interrupted at its end
                 connection.execute(begin)
                 result = action()
                 connection.execute("COMMIT")
@@ -178,11 +175,11 @@ class Database:
                 _roll_back(connection)
                 raise
             finally:
-                _roll_back(connection)  # once more, if an interrupt came while that was under way
+                _roll_back(connection)  # again, if an interrupt stopped the first one
         return result
 
     def _is_interrupted(self) -> bool:
-        """Whether a transaction of this thread waits for the end of what called this, such as a signal handler."""
+        """Whether the caller, such as a signal handler, interrupted a transaction of this thread."""
         frame = sys._getframe(2)
         while frame := frame.f_back:  # type: ignore[assignment]
             if frame.f_code is Database.transact.__code__ and frame.f_locals["self"] is self:
@@ -190,12 +187,12 @@ class Database:
         return False
 
     def change(self, action: Callable[[], T]) -> T:
-        """The same for what writes: it is on the disk when this returns, in the file that has the name."""
+        """Run an action that writes in one transaction, which is on disk when this returns."""
 
         def checked() -> T:
             self._opened.check_place()
-            if self._known_version() != self.version:
-                raise CollectionError(f"{self.path} was brought to another version since it was opened: open it again.")
+            if self._read_version() != self.version:
+                raise CollectionError(f"{self.path} was migrated since it was opened: open it again.")
             result = action()
             self._opened.check_place()
             return result
@@ -204,47 +201,47 @@ class Database:
         self._opened.check_place()
         return result
 
-    # -- what is not an item ------------------------------------------------------------------------------------------
+    # -- meta ---------------------------------------------------------------------------------------------------------
 
     def model(self) -> bytes | None:
-        found = self.execute("SELECT value FROM meta WHERE name = 'model'")
-        return bytes(found[0][0]) if found else None
+        rows = self.execute("SELECT value FROM meta WHERE name = 'model'")
+        return bytes(rows[0][0]) if rows else None
 
-    def _kept(self, *names: str) -> list[Any]:
-        """Values that change, as they are now."""
+    def _read_values(self, *names: str) -> list[Any]:
+        """Read values that can change, and check them."""
         rows = self.execute(f"SELECT name, value, crc FROM meta WHERE name IN ({', '.join('?' * len(names))})", names)
-        kept = {name: value for name, value, crc in rows if crc == meta_crc(name, value)}
-        if len(kept) != len(names):
+        values = {name: value for name, value, crc in rows if crc == meta_crc(name, value)}
+        if len(values) != len(names):
             raise CollectionError(f"{self.path} is damaged: its {' or '.join(names)} does not have its checksum.")
-        return [kept[name] for name in names]
+        return [values[name] for name in names]
 
-    def _keep(self, values: dict[str, Any]) -> None:
+    def _write_values(self, values: dict[str, Any]) -> None:
         rows = [(value, meta_crc(name, value), name) for name, value in values.items()]
         self.executemany("UPDATE meta SET value = ?, crc = ? WHERE name = ?", rows)
 
     def next_id(self) -> int:
-        return int(self._kept("next_id")[0])
+        return int(self._read_values("next_id")[0])
 
     def set_next_id(self, value: int) -> None:
-        self._keep({"next_id": value})
+        self._write_values({"next_id": value})
 
     def tally(self) -> Tally | None:
-        """What the items must add up to; None in a file that does not say."""
+        """The stored checksum of all items; None in a file of version 1."""
         if self.version == 1:
             return None
-        n_items, checksum = self._kept("n_items", "checksum")
+        n_items, checksum = self._read_values("n_items", "checksum")
         try:
             return Tally(n_items, int(checksum, 16))
         except ValueError:
-            raise Damage("its checksum is no number") from None
+            raise Damage("its checksum is not a number") from None
 
     def set_tally(self, value: Tally) -> None:
-        self._keep(as_meta(value))
+        self._write_values(to_meta(value))
 
     # -- items --------------------------------------------------------------------------------------------------------
 
     def codes(self, first: int | None = None, last: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Ids, ascending, and packed codes of all items, or of those with ids from ``first`` to ``last``."""
+        """Read ids, ascending, and packed codes of all items, or of those with ids from ``first`` to ``last``."""
         self.check_process()
         with self.lock, translated(self.path):
             parts = [(rows.ids, rows.codes) for rows in self._items(first, last)]
@@ -254,17 +251,17 @@ class Database:
         return ids, codes
 
     def rows(self, size: int) -> Iterator[Rows]:
-        """All items, by id, so many at a time, as they are at the first.
+        """Iterate over all items by id, in batches of ``size``, as they are at the start.
 
-        By a connection of its own, so that others can go on meanwhile.
+        It uses another connection, so that other calls can run meanwhile.
         """
-        self.execute("SELECT 1")  # an error if this is closed, or was changed
-        own = Database(self.file, readonly=True)
+        self.execute("SELECT 1")  # raises if this is closed, or the file was changed
+        reader = Database(self.file, readonly=True)
         try:
             with translated(self.path):
-                # No lock is held while others go on, who may be in another thread.
-                own._connection.execute("BEGIN")
-                items = resized(own._items(), size)
+                # Without transact, whose lock would be held between batches.
+                reader._connection.execute("BEGIN")
+                items = resized(reader._items(), size)
             while True:
                 with translated(self.path):
                     rows = next(items, None)
@@ -272,84 +269,84 @@ class Database:
                     return
                 yield rows
         finally:
-            own.close()
+            reader.close()
 
     def _items(self, first: int | None = None, last: int | None = None) -> Iterator[Rows]:
-        """The items with ids from ``first`` to ``last``, by id; or all, which must have their checksum."""
-        columns, where, expected, found = _ITEM, " WHERE id BETWEEN ? AND ?", None, NOTHING
+        """Iterate over the items with ids from ``first`` to ``last``, by id; or over all, and check their checksum."""
+        columns, where, expected, total = _ITEM, " WHERE id BETWEEN ? AND ?", None, EMPTY
         values: tuple[int | None, ...] = (first, last)
         if first is None:
             where, values, expected = "", (), self.tally()
-            # Columns of nothing but NULL would take a third of the time.
+            # Reading two columns of NULL would take a third of the time.
             texts = "SELECT 1 FROM items WHERE source IS NOT NULL OR payload IS NOT NULL LIMIT 1"
             columns = _ITEM if self._connection.execute(texts).fetchone() else "id, code"
         cursor = self._connection.execute(f"SELECT {columns} FROM items{where} ORDER BY id", values)
-        while rows := self._fetched(cursor):
-            some = checked_rows(rows, self._width)
+        while fetched := self._fetch(cursor):
+            rows = check_rows(fetched, self._width)
             if expected is not None:
-                found = found.plus(tally(some))
-            yield some
-        if expected is not None and found != expected:
+                total = total.plus(tally(rows))
+            yield rows
+        if expected is not None and total != expected:
             raise Damage("its items do not have the checksum that they were written with")
 
-    def _fetched(self, cursor: sqlite3.Cursor) -> list[Any]:
+    def _fetch(self, cursor: sqlite3.Cursor) -> list[Any]:
         self.check_process()
         try:
-            return cursor.fetchmany(_FETCHED)
+            return cursor.fetchmany(_FETCH_SIZE)
         finally:
             self._opened.check_unchanged()
 
-    def tally_of(self, ids: NDArray[np.int64]) -> Tally:
-        """What these items, as far as they are there, add up to."""
+    def tally_items(self, ids: NDArray[np.int64]) -> Tally:
+        """The checksum of those of these items that exist."""
         rows = sorted(self.select(_ITEM, "id", ids.tolist()))
         with translated(self.path):
-            return tally(checked_rows(rows, self._width))
+            return tally(check_rows(rows, self._width))
 
     def check_sources(self) -> None:
-        """A CollectionError if the index by source does not agree with the items; looked at before it is first used."""
+        """Raise a CollectionError if the index of sources does not match the items. It checks once."""
         if self._sources_checked:
             return
-        if (found := self.execute("PRAGMA integrity_check(1)")) != [("ok",)]:
-            raise CollectionError(f"{self.path} is damaged: {' '.join(str(found[0][0]).split())}.")
+        if (report := self.execute("PRAGMA integrity_check(1)")) != [("ok",)]:
+            raise CollectionError(f"{self.path} is damaged: {' '.join(str(report[0][0]).split())}.")
         self._sources_checked = True
 
     def select(self, columns: str, name: str, values: Sequence[Any] | None = None) -> Iterator[Any]:
-        """Columns of the items with one of these ids or sources; None: with any."""
+        """Read columns of the items with one of these ids or sources, or with any."""
         if values is None:
             yield from self.execute(f"SELECT {columns} FROM items WHERE {name} IS NOT NULL ORDER BY {name}")
             return
-        for start in range(0, len(values), _VARIABLES):
-            some = values[start : start + _VARIABLES]
+        for start in range(0, len(values), _MAX_VARIABLES):
+            some = values[start : start + _MAX_VARIABLES]
             yield from self.execute(f"SELECT {columns} FROM items WHERE {name} IN ({', '.join('?' * len(some))})", some)
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def last_change(self) -> int:
-        ((number,),) = self.execute(f"SELECT max(number) FROM {LOG[self.version]}")
+        ((number,),) = self.execute(f"SELECT max(number) FROM {log_table(self.version)}")
         if number is None:
             raise CollectionError(f"{self.path} is damaged: its log of changes is empty.")
         return int(number)
 
     def log_change(self, ids: NDArray[np.int64]) -> None:
-        """Note, in the transaction that changes them, which ids are changed."""
+        """Log which ids are changed, in the transaction that changes them."""
         if not len(ids):
             return
         ordered = np.sort(ids)
         breaks = np.flatnonzero(np.diff(ordered) > 1) + 1
-        if len(breaks) >= _MOST_RANGES:
+        if len(breaks) >= _MAX_RANGES:
             breaks = breaks[:0]
         starts, ends = np.concatenate([[0], breaks]), np.concatenate([breaks, [len(ordered)]]) - 1
         ranges = zip(ordered[starts].tolist(), ordered[ends].tolist(), strict=True)
-        self.executemany(f"INSERT INTO {LOG[self.version]} (first, last) VALUES (?, ?)", ranges)
-        self.execute(f"DELETE FROM {LOG[self.version]} WHERE number <= ?", (self.last_change() - _MOST_CHANGES,))
+        self.executemany(f"INSERT INTO {log_table(self.version)} (first, last) VALUES (?, ?)", ranges)
+        self.execute(f"DELETE FROM {log_table(self.version)} WHERE number <= ?", (self.last_change() - _MAX_CHANGES,))
 
     def changes_since(self, number: int) -> list[tuple[int, int]] | None:
-        """Ranges of ids that were changed after that change; None if the log does not reach back so far."""
-        oldest = self.execute(f"SELECT min(number) FROM {LOG[self.version]}")[0][0]
+        """Read the ranges of ids that were changed after change ``number``; None if the log starts later."""
+        oldest = self.execute(f"SELECT min(number) FROM {log_table(self.version)}")[0][0]
         if oldest > number + 1:
             return None
         ranges = self.execute(
-            f"SELECT first, last FROM {LOG[self.version]} WHERE number > ? ORDER BY first, last", (number,)
+            f"SELECT first, last FROM {log_table(self.version)} WHERE number > ? ORDER BY first, last", (number,)
         )
         merged: list[tuple[int, int]] = []
         for first, last in ranges:
@@ -361,6 +358,6 @@ class Database:
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
-    """End the transaction, if there is one."""
+    """Roll back the transaction, if one is open."""
     if connection.in_transaction:
         connection.execute("ROLLBACK")

@@ -3,8 +3,8 @@
 import contextlib
 import sqlite3
 
-from hashlearn.search._checksums import as_meta, checked_rows, tally
-from hashlearn.search._schema import meta_crc
+from hashlearn.collection._checksums import check_rows, tally, to_meta
+from hashlearn.collection._schema import meta_crc
 
 
 def altered(path, sql, values=()):
@@ -20,7 +20,7 @@ def crafted(path, sql, values=()):
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         rows = connection.execute("SELECT id, code, source, payload FROM items ORDER BY id").fetchall()
         with contextlib.suppress(Exception):  # of what is no item there is no checksum
-            for name, value in as_meta(tally(checked_rows(rows, len(rows[0][1]) if rows else 1))).items():
+            for name, value in to_meta(tally(check_rows(rows, len(rows[0][1]) if rows else 1))).items():
                 connection.execute("UPDATE meta SET value = ? WHERE name = ?", (value, name))
         for name, value in connection.execute("SELECT name, value FROM meta").fetchall():
             connection.execute("UPDATE meta SET crc = ? WHERE name = ?", (meta_crc(name, value), name))

@@ -12,9 +12,9 @@ import pytest
 from crafted import altered, as_version_1, crafted
 
 from hashlearn import LSH
+from hashlearn.collection import Collection, _connection, _schema
+from hashlearn.collection._schema import meta_crc
 from hashlearn.errors import CollectionError
-from hashlearn.search import Collection, _connection
-from hashlearn.search._schema import meta_crc
 
 CODES = np.random.default_rng(0).integers(0, 256, (300, 8), dtype=np.uint8)
 FOR_EVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS id, x'00' AS code FROM n"
@@ -69,18 +69,18 @@ def test_a_view_in_the_place_of_a_table(table, path):
         ("UPDATE items SET code = 'abcdefgh' WHERE id = 7", "damaged: "),
         ("UPDATE items SET id = -5 WHERE id = 7", "damaged: "),
         ("UPDATE items SET id = 9223372036854775807 WHERE id = 7", "damaged: "),
-        ("UPDATE items SET source = x'ff' WHERE id = 7", "a source or payload is no text"),
-        ("UPDATE items SET payload = x'5b5d' WHERE id = 7", "a source or payload is no text"),
-        ("UPDATE meta SET value = 1e999 WHERE name = 'n_bits'", "n_bits is no int"),
-        ("UPDATE meta SET value = -1 WHERE name = 'next_id'", "next_id is no int"),
+        ("UPDATE items SET source = x'ff' WHERE id = 7", "a source or payload is not text"),
+        ("UPDATE items SET payload = x'5b5d' WHERE id = 7", "a source or payload is not text"),
+        ("UPDATE meta SET value = 1e999 WHERE name = 'n_bits'", "n_bits is not a valid int"),
+        ("UPDATE meta SET value = -1 WHERE name = 'next_id'", "next_id is not a valid int"),
         ("UPDATE meta SET value = 9223372036854775807 WHERE name = 'n_bits'", "how long its codes are"),
         ("UPDATE meta SET value = 0 WHERE name = 'n_bits'", "how long its codes are"),
-        ("UPDATE meta SET value = x'7b7d' WHERE name = 'info'", "info is no str"),
-        ("INSERT INTO meta VALUES ('more', 1, 0)", "it must say n_bits"),
-        ("INSERT INTO meta VALUES ('model', x'00', 0)", "it must say n_bits"),
+        ("UPDATE meta SET value = x'7b7d' WHERE name = 'info'", "info is not a valid str"),
+        ("INSERT INTO meta VALUES ('more', 1, 0)", "meta must hold n_bits"),
+        ("INSERT INTO meta VALUES ('model', x'00', 0)", "meta must hold n_bits"),
         ("DELETE FROM change_log", "log of changes is empty"),
-        ("DELETE FROM meta WHERE name = 'checksum'", "it must say n_bits"),
-        ("INSERT INTO change_log VALUES (9223372036854775807, 0, 0)", "log of changes has what is no change"),
+        ("DELETE FROM meta WHERE name = 'checksum'", "meta must hold n_bits"),
+        ("INSERT INTO change_log VALUES (9223372036854775807, 0, 0)", "log of changes has invalid rows"),
         ("INSERT INTO change_log VALUES (5, 'x', 0)", "damaged: "),
     ],
 )
@@ -109,7 +109,7 @@ def test_items_that_were_changed_by_another_program(sql, path):
     refused(path, "do not have the checksum that they were written with")
 
 
-@pytest.mark.parametrize(("value", "words"), [(5, "checksum is no str"), ("zz", "checksum is no number")])
+@pytest.mark.parametrize(("value", "words"), [(5, "checksum is not a valid str"), ("zz", "checksum is not a number")])
 def test_a_checksum_that_is_none(value, words, path):
     altered(path, "UPDATE meta SET value = ?, crc = ? WHERE name = 'checksum'", (value, meta_crc("checksum", value)))
     refused(path, words)
@@ -140,7 +140,7 @@ def test_an_index_by_source_that_does_not_agree(path):
             with Collection.open(path) as collection:
                 assert collection.get([123])[0].source == "123.png"
                 with pytest.raises(CollectionError, match=r"damaged: .*items_source"):
-                    collection.ids_of(["124.png"])
+                    collection.find_ids(["124.png"])
                 with pytest.raises(CollectionError, match=r"damaged: .*items_source"):
                     collection.add(CODES[:1], sources=["124.png"], unless_there=True)
                 outcomes.append("index")
@@ -193,7 +193,7 @@ def test_a_file_of_the_first_version_is_read_as_it_is_and_brought_up_to_date_to_
     old = path.read_bytes()
     with Collection.open(path, readonly=True) as collection:
         assert content(collection) == expected
-        assert collection.ids_of(["7.png"]) == {"7.png": [7]}
+        assert collection.find_ids(["7.png"]) == {"7.png": [7]}
     assert path.read_bytes() == old
     with Collection.open(path) as collection:
         assert content(collection) == expected
@@ -216,21 +216,64 @@ def test_a_file_of_the_first_version_with_a_model(tmp_path):
             assert collection.info == {"a": 1}
 
 
-def test_an_upgrade_that_fails_leaves_the_file_as_it_was(path, monkeypatch):
+def add_version_3(monkeypatch, migration):
+    monkeypatch.setitem(_schema.MIGRATIONS, 3, migration)
+    monkeypatch.setattr(_schema, "VERSION", 3)
+
+
+def test_migrations_run_one_after_another_in_one_transaction(path, monkeypatch):
+    as_version_1(path)
+    seen = []
+
+    def to_version_3(connection):
+        seen.append((connection.in_transaction, connection.execute("PRAGMA user_version").fetchone()[0]))
+        seen.append(connection.execute("SELECT count(*) FROM change_log").fetchone()[0] > 0)  # as in version 2
+        connection.execute(
+            "UPDATE meta SET value = ?, crc = ? WHERE name = 'hashlearn'", ("3!", meta_crc("hashlearn", "3!"))
+        )
+
+    add_version_3(monkeypatch, to_version_3)
+    with Collection.open(path, readonly=True) as collection:  # read as it is
+        assert len(collection) == 300
+    assert seen == []
+    with Collection.open(path) as collection:
+        assert seen == [(True, 2), True]
+        assert collection.about["hashlearn"] == "3!"
+        assert collection.add(CODES[:1]).tolist() == [300]
+        assert collection._database.execute("PRAGMA user_version") == [(3,)]
+    Collection.open(path).close()
+    assert len(seen) == 2
+    monkeypatch.undo()
+    refused(path, "version 3; this hashlearn reads version 2")
+
+
+def test_a_file_of_version_2_runs_the_later_migrations_only(path, monkeypatch):
+    monkeypatch.setitem(_schema.MIGRATIONS, 2, lambda _: pytest.fail("it is of version 2"))
+    add_version_3(monkeypatch, lambda _: None)
+    with Collection.open(path) as collection:
+        assert collection._database.execute("PRAGMA user_version") == [(3,)]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, sqlite3.OperationalError])
+def test_a_migration_that_fails_leaves_the_file_as_it_was(path, monkeypatch, error):
+    """Also if the first of two has succeeded."""
     as_version_1(path)
     before = path.read_bytes()
 
-    def fail(*_):
-        raise KeyboardInterrupt
+    def fail(connection):
+        connection.execute("DELETE FROM items")
+        raise error
 
-    monkeypatch.setattr("hashlearn.search._database.add_checksums", fail)
-    with pytest.raises(KeyboardInterrupt):
+    add_version_3(monkeypatch, fail)
+    with pytest.raises((error, CollectionError)):
         Collection.open(path)
     monkeypatch.undo()
     with Collection.open(path, readonly=True) as collection:
         assert len(collection) == 300
         assert collection._database.version == 1
     assert path.read_bytes()[: len(before)][100:] == before[100:]
+    with Collection.open(path) as collection:
+        assert len(collection) == 300
 
 
 def test_damaged_files_of_the_first_version_are_refused(path):
@@ -241,7 +284,7 @@ def test_damaged_files_of_the_first_version_are_refused(path):
 
 def test_several_who_upgrade_at_once(path):
     as_version_1(path)
-    code = "import sys; from hashlearn.search import Collection; print(len(Collection.open(sys.argv[1])))"
+    code = "import sys; from hashlearn.collection import Collection; print(len(Collection.open(sys.argv[1])))"
     command = [sys.executable, "-c", code, str(path)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     assert [process.communicate(timeout=60)[0] for process in processes] == ["300\n"] * 4
@@ -262,7 +305,7 @@ def test_a_program_that_knows_the_first_version_alone_can_not_write(path):
 def test_a_file_that_was_brought_to_another_version_meanwhile(path):
     with Collection.open(path) as collection:
         altered(path, "PRAGMA user_version = 1")
-        with pytest.raises(CollectionError, match="brought to another version since it was opened"):
+        with pytest.raises(CollectionError, match="migrated since it was opened"):
             collection.add(CODES[:1])
 
 

@@ -11,53 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import hashlearn
-from command_line import run_here
-from hashlearn.search import Collection
+from command_line import picture, run
+from hashlearn.collection import Collection
 from hashlearn.vectors import write_vectors
-
-
-def run(*arguments, cwd=None, code=0):
-    done = run_here(*arguments, cwd=cwd)
-    assert done.returncode == code, (done.stdout, done.stderr)
-    return done
-
-
-def picture(seed, size=40):
-    """Smooth random waves, of which no two are alike."""
-    rng = np.random.default_rng(seed)
-    y, x = np.mgrid[:size, :size] / size
-    waves = sum(
-        rng.normal() * np.sin(2 * np.pi * (rng.uniform(1, 6) * x + rng.uniform(1, 6) * y) + rng.uniform(0, 6))
-        for _ in range(4)
-    )
-    return Image.fromarray(np.uint8(128 + 100 * waves / np.abs(waves).max()))
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A folder with pictures, some of them bad, a model and a collection made of it by the command line."""
-    folder = tmp_path_factory.mktemp("pictures")
-    photos = folder / "photos"
-    (photos / "a").mkdir(parents=True)
-    (photos / "b").mkdir()
-    for i in range(40):
-        picture(i).save(photos / "ab"[i % 2] / f"{i:02}.png")
-    (photos / "a" / "00.png").rename(photos / "a" / "twin one.png")
-    picture(0).save(photos / "b" / "twin two.png")
-    (photos / "b" / "broken.png").write_bytes((photos / "b" / "01.png").read_bytes()[:200])
-    (photos / "b" / "text.jpg").write_text("not a picture")
-    Image.new("CMYK", (30, 20), (10, 200, 30, 0)).save(photos / "b" / "ink.jpg")
-    Image.new("1", (1, 1)).save(photos / "b" / "dot.gif")
-    done = run("fit", photos, "--bits", 16, "--side", 32, "--out", folder / "photos.model")
-    assert "2 of 45 pictures can't be read and were left out, b/broken.png first" in done.stderr
-    assert "itq, 16 bits, from 43 vectors of 512 (photos)" in done.stdout
-    done = run("index", folder / "photos.model", photos, "--out", folder / "photos.hl")
-    assert re.search(r"skipped: b/broken.png: .+\n.*skipped: b/text.jpg: not a picture", done.stderr)
-    assert done.stdout == f"43 items added, 2 unreadable; 43 in {folder / 'photos.hl'}\n"
-    return folder
 
 
 @pytest.fixture
@@ -73,16 +31,16 @@ def own(made, tmp_path):
 
 
 def test_a_collection_of_pictures_holds_their_codes_and_relative_paths(made):
-    from hashlearn.features import ImageFeatures, read_image
+    from hashlearn.features import GistExtractor, read_image
 
-    model, features = hashlearn.load(made / "photos.model"), ImageFeatures(side=32)
-    assert json.loads(model.info_["features"]) == features.as_dict()
+    model, features = hashlearn.load(made / "photos.model"), GistExtractor(side=32)
+    assert model.metadata_.features == features.description()
     with Collection.open(made / "photos.hl", readonly=True) as collection:
         items = collection.get(collection.ids)
         assert [item.source for item in items] == sorted(item.source for item in items)
         assert {"a/twin one.png", "b/ink.jpg", "b/dot.gif"} <= {item.source for item in items}
         for item in items[::7]:
-            vector = features.vectors(read_image(made / "photos" / item.source, features)[None])
+            vector = features.describe(read_image(made / "photos" / item.source, features)[None])
             # Rounding by the batch may turn a bit.
             assert np.bitwise_count(collection.index.reconstruct([item.id]) ^ model.encode(vector)).sum() <= 1
 
@@ -101,7 +59,7 @@ def test_indexing_goes_on_where_it_was_killed(own, monkeypatch):
     (own / "photos.hl").unlink()
     code = (
         "import sys, time\n"
-        "from hashlearn.search import filling, Collection\n"
+        "from hashlearn.collection import ingest, Collection\n"
         "import hashlearn.features as f\n"
         "vectors = f.image_vectors\n"
         "def few(*a, **k):\n"
@@ -148,7 +106,7 @@ def test_search_with_a_picture(made):
 
 def test_search_like_an_item(made):
     with Collection.open(made / "photos.hl", readonly=True) as collection:
-        (id,) = collection.ids_of()["a/twin one.png"]
+        (id,) = collection.find_ids()["a/twin one.png"]
     answer = json.loads(run("search", made / "photos.hl", "--id", id, "-k", 2, "--json").stdout)
     assert {match["source"] for match in answer[0]["matches"]} == {"a/twin one.png", "b/twin two.png"}
 
@@ -189,7 +147,7 @@ def test_add_and_remove_pictures(own):
     answer = json.loads(run("add", "photos.hl", *arguments, "--json", cwd=own).stdout)
     assert (answer["added"], answer["there_already"], answer["items"]) == (3, 1, 46)
     with Collection.open(own / "photos.hl", readonly=True) as collection:
-        assert {"../more/50.png", "../more/51.png", "a/52.png"} <= set(collection.ids_of())
+        assert {"../more/50.png", "../more/51.png", "a/52.png"} <= set(collection.find_ids())
     found = json.loads(run("search", "photos.hl", "more/50.png", "-k", 1, "--json", cwd=own).stdout)
     assert found[0]["matches"][0]["source"] == "../more/50.png"
     done = run("remove", "photos.hl", "../more/50.png", "a/52.png", 0, cwd=own)
@@ -236,17 +194,6 @@ def test_a_folder_where_nothing_can_be_read(own):
 # -- vectors ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def vectors(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("vectors")
-    X = np.random.default_rng(0).normal(size=(500, 24)).astype(np.float32)
-    write_vectors(folder / "x.npy", X)
-    write_vectors(folder / "q.fvecs", X[:3])
-    run("fit", folder / "x.npy", "-b", 20, "--sample", 200, "-o", folder / "m")
-    run("index", folder / "m", folder / "x.npy", "--out", folder / "x.hl")
-    return folder, X
-
-
 def test_vectors_are_found_by_their_rows(vectors):
     folder, X = vectors
     answer = json.loads(run("search", folder / "x.hl", folder / "q.fvecs", "-k", 5, "--json").stdout)
@@ -259,13 +206,6 @@ def test_vectors_are_found_by_their_rows(vectors):
     lines = run("search", folder / "x.hl", folder / "q.fvecs", "-k", 2).stdout.splitlines()
     assert re.fullmatch(r"0: \d+ \(0\), \d+ \(\d+\)", lines[0])
     assert len(lines) == 3
-
-
-def test_a_sample_is_learned_from(vectors):
-    folder, X = vectors
-    rows = np.sort(np.random.default_rng(0).choice(500, 200, replace=False))
-    expected = hashlearn.ITQ(20, random_state=0).fit(X[rows])
-    np.testing.assert_array_equal(hashlearn.load(folder / "m").encode(X), expected.encode(X))
 
 
 def test_indexing_vectors_goes_on(vectors, tmp_path):
@@ -296,7 +236,7 @@ def test_add_vectors_with_ids_and_payloads(vectors, tmp_path):
 
 @pytest.mark.parametrize("wrong", ["ids", "there", "payloads"])
 def test_what_can_not_be_added_whole_is_not_added(wrong, vectors, tmp_path, monkeypatch):
-    monkeypatch.setattr("hashlearn.search.filling._BATCH", 100)
+    monkeypatch.setattr("hashlearn.collection.ingest._BATCH", 100)
     folder, _ = vectors
     run("index", folder / "m", folder / "x.npy", "-o", tmp_path / "x.hl")
     ids, payloads = [str(1000 + i) for i in range(500)], ["null"] * 500
@@ -314,6 +254,20 @@ def test_what_can_not_be_added_whole_is_not_added(wrong, vectors, tmp_path, monk
         assert len(collection) == 500
 
 
+def test_vectors_that_are_added_twice_are_noted(vectors, tmp_path):
+    folder, X = vectors
+    write_vectors(tmp_path / "first.npy", X[:50])
+    run("index", folder / "m", tmp_path / "first.npy", "-o", tmp_path / "x.hl")
+    write_vectors(tmp_path / "more.npy", X[50:60])
+    assert run("add", tmp_path / "x.hl", tmp_path / "more.npy").stderr == ""
+    done = run("add", tmp_path / "x.hl", tmp_path / "more.npy", "--json")
+    assert (json.loads(done.stdout)["added"], json.loads(done.stdout)["known_codes"]) == (10, 10)
+    assert "note: the collection had all of these codes before: the vectors may now be in it twice" in done.stderr
+    assert run("add", tmp_path / "x.hl", tmp_path / "more.npy", "-q").stderr == ""
+    write_vectors(tmp_path / "mixed.npy", X[55:70])
+    assert run("add", tmp_path / "x.hl", tmp_path / "mixed.npy").stderr == ""
+
+
 def test_a_data_set_by_its_name(tmp_path):
     run("fit", "digits", "-b", 32, "-o", tmp_path / "m")
     run("index", tmp_path / "m", "digits", "-o", tmp_path / "digits.hl")
@@ -323,7 +277,7 @@ def test_a_data_set_by_its_name(tmp_path):
 
 def test_batches_keep_their_ids_and_payloads(vectors, tmp_path, monkeypatch):
     folder, X = vectors
-    monkeypatch.setattr("hashlearn.search.filling._BATCH", 7)
+    monkeypatch.setattr("hashlearn.collection.ingest._BATCH", 7)
     run("index", folder / "m", folder / "x.npy", "-o", tmp_path / "x.hl")
     write_vectors(tmp_path / "more.npy", X[:20])
     (tmp_path / "ids.txt").write_text("".join(f"{1000 + i}\n" for i in range(20)))
@@ -359,7 +313,7 @@ def test_two_who_index_the_same_folder_at_once(own):
     answers = [json.loads(one.communicate(timeout=120)[0]) for one in both]
     assert sum(answer["added"] for answer in answers) == 43
     with Collection.open(own / "photos.hl") as collection:
-        assert len(collection.ids_of()) == len(collection) == 43
+        assert len(collection.find_ids()) == len(collection) == 43
 
 
 def test_one_picture_under_several_spellings(own):
@@ -377,7 +331,7 @@ def test_one_folder_under_several_names(own):
     picture(62).save(own / "photos" / "a" / "new.png")
     assert run("index", "photos.model", "link", "-o", "photos.hl", cwd=own).stdout.startswith("1 item added, 43 there")
     with Collection.open(own / "photos.hl") as collection:
-        assert collection.ids_of(["a/new.png"])
+        assert collection.find_ids(["a/new.png"])
 
 
 def test_another_folder_of_the_same_name_is_not_taken_for_its_own(own):
@@ -447,13 +401,6 @@ def test_a_collection_behind_a_link_finds_its_pictures(own, tmp_path):
     assert "43 there already" in run("add", link, own / "photos").stdout
 
 
-def test_a_data_sets_name_is_the_data_set(vectors, tmp_path):
-    (tmp_path / "digits").mkdir()
-    done = run("fit", "digits", "-b", 8, "-o", "m", cwd=tmp_path)
-    assert "digits is the data set; ./digits would be the folder" in done.stderr
-    assert "1,500 items added" in run("index", "m", "digits", "-o", "d.hl", cwd=tmp_path).stdout
-
-
 def test_json_is_plain_ascii(own):
     picture(61).save(own / "photos" / "grün.png")
     run("add", "photos.hl", "photos/grün.png", cwd=own)
@@ -486,7 +433,7 @@ def test_exports(made, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["search", "none.hl", "q.png"], "no collection is at none.hl"),
+        (["search", "none.hl", "q.png"], "there is no collection at none.hl"),
         (["search", "photos.hl"], "a QUERY or --id is needed"),
         (["search", "photos.hl", "photos/a/02.png", "--id", 3], "a QUERY or --id"),
         (["search", "photos.hl", "photos/a/02.png", "-k", 3, "--radius", 2], "do not go together"),
@@ -499,14 +446,14 @@ def test_exports(made, tmp_path):
         (["search", "photos.hl", "--id", 4000], "id 4000 is not in the collection"),
         (["search", "photos.model", "photos/a/02.png"], "photos.model is not a collection"),
         (["search", "x.hl", "photos/a/02.png"], "was made of vectors, not of pictures"),
-        (["index", "m", "photos", "-o", "new.hl"], "the model was learned from vectors"),
+        (["index", "m", "photos", "-o", "new.hl"], "the model was trained on vectors"),
         (["index", "photos.model", "x.npy", "-o", "new.hl"], "takes vectors of 512 numbers; got 24"),
         (["index", "m", "x.npy", "-o", "photos.hl"], "was made with another model"),
         (
             ["index", "photos.model", "photos/a", "-o", "photos.hl"],
             "was made of photos, not of photos/a: hashlearn add",
         ),
-        (["index", "photos.model", "none", "-o", "new.hl"], "none is neither a file nor"),
+        (["index", "photos.model", "none", "-o", "new.hl"], "none is neither a file nor a folder"),
         (["index", "photos.model", "empty", "-o", "new.hl"], "empty holds no picture"),
         (["index", "photos.model", "photos", "-o", "photos"], "can't be written to"),
         (["add", "photos.hl", "none.png"], "none.png is neither a picture nor a folder"),
@@ -523,7 +470,7 @@ def test_exports(made, tmp_path):
         (["export", "photos.hl", "--to", "csv", "-o", "x"], "--to must be one of faiss, npy, parquet, pgvector, onnx"),
         (["export", "photos.hl", "--to", "npy", "-o", "x.txt"], "must be .npy"),
         (["export", "photos.hl", "--to", "npy", "--table", "t", "-o", "x.npy"], "would have no effect"),
-        (["export", "photos.model", "--to", "npy", "-o", "x.npy"], "of a model there is --to onnx"),
+        (["export", "photos.model", "--to", "npy", "-o", "x.npy"], "a model can be exported with --to onnx"),
         (["fit", "photos", "--side", 2, "-o", "new.model"], "side must be"),
         (["fit", "photos", "--key", "x", "-o", "new.model"], "would have no effect"),
         (["fit", "x.npy", "--side", 32, "-o", "new.model"], "would have no effect"),
@@ -587,10 +534,6 @@ def test_the_examples_of_the_help_work_as_written(command, made, tmp_path):
     for words in tried:
         run(*([*words.split(), "--side", "16"] if words.startswith("fit photos") else words.split()), cwd=here)
     assert tried
-
-
-def test_the_help_of_data_images_has_an_example():
-    assert "Example: hashlearn data images" in run("data", "images", "--help").stdout
 
 
 # -- what is no file, or holds what it should not --------------------------------------------------------------------
@@ -706,7 +649,7 @@ def test_a_picture_folder_outside_of_the_collections_is_not_shown(own, tmp_path)
     foreign(own, "a/twin one.png", os.path.relpath(own / "photos", apart))
     (own / "photos.hl").rename(apart / "photos.hl")
     done = run("duplicates", "photos.hl", "--radius", 16, "--html", "page.html", cwd=apart)
-    assert "not shown, for not being below the collection's folder; --pictures DIR shows" in done.stderr
+    assert "not shown, because not below the collection's folder; --pictures DIR shows" in done.stderr
     assert "<img" not in (apart / "page.html").read_text(encoding="utf-8")
     done = run("duplicates", "photos.hl", "-r", 16, "--html", "page.html", "--pictures", own / "photos", cwd=apart)
     assert "not shown" not in done.stderr

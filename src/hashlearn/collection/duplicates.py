@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from hashlearn.codes import code_words
 from hashlearn.progress import progress_bar
-from hashlearn.search._state import Ids
-from hashlearn.search.index import HammingIndex
+from hashlearn.search.index import HammingIndex, Ids
 
 __all__ = ["near_duplicates"]
 

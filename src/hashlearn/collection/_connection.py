@@ -1,7 +1,7 @@
-"""Files that SQLite has open in this process: made, opened, told from others, left alone after a fork.
+"""Creating and opening the SQLite file of a collection, and detecting that the file or the process has changed.
 
-A connection belongs to the process that opened it. So do SQLite's locks, and they are gone as soon as the process
-closes the file by whatever other way: a file that is open here is never opened beside SQLite.
+A connection belongs to the process that opened it, and so do SQLite's locks: POSIX drops them as soon as the process
+closes any descriptor of the file. So a file that SQLite has open is never opened in another way.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from urllib.parse import quote
 from weakref import WeakSet
 
 from hashlearn.codes import n_bytes
+from hashlearn.collection import _schema
+from hashlearn.collection._checksums import EMPTY, Damage, to_meta
 from hashlearn.errors import CollectionBusyError, CollectionError
-from hashlearn.search._checksums import NOTHING, as_meta
-from hashlearn.search._schema import LOG, VERSION, Damage, meta_rows, tables
 from hashlearn.storage import sweep_folders, sync_folder
 
-#: In the file's header, so that another program's SQLite file is told from ours: "hlc" and a 1.
+#: In the header of a collection's file, to tell it from other SQLite files: "hlc" and a 1.
 APPLICATION_ID = 0x686C6301
-# How long a writer waits for another one.
+# How long a writer waits for another.
 BUSY_SECONDS = 10.0
 _MAGIC = b"SQLite format 3\0"
 _TEMPORARY, _NEW = ".hashlearn-", "new"
 
 
 def create(path: Path, n_bits: int, meta: dict[str, Any]) -> None:
-    """Write the file of an empty collection; a FileExistsError if something is there, or comes there meanwhile."""
-    for file in (path, _log_of(path), _shared_memory_of(path)):
+    """Write the file of an empty collection; raise a FileExistsError if it exists, or is created meanwhile."""
+    for file in (path, _log_path(path), _shm_path(path)):
         if file.exists():
-            # A log that is left of an earlier file would be taken for the new one's.
-            left = "" if file == path else ", left of an earlier collection"
-            raise FileExistsError(f"{file} is there already{left}: choose another name, or remove it.")
+            # SQLite would take the log of an earlier file for the new one's.
+            left = "" if file == path else ", left by an earlier collection"
+            raise FileExistsError(f"{file} exists already{left}: choose another name, or remove it.")
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep_folders(path.parent, _TEMPORARY, [f"{_NEW}{ending}" for ending in ("", "-wal", "-shm", "-journal")])
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=_TEMPORARY) as folder:
-        made = Path(folder) / _NEW
-        os.close(os.open(made, os.O_CREAT | os.O_WRONLY, 0o666))
-        _write_empty(made, n_bits, meta)
+        new = Path(folder) / _NEW
+        os.close(os.open(new, os.O_CREAT | os.O_WRONLY, 0o666))
+        _write_empty(new, n_bits, meta)
         try:
-            os.link(made, path)  # unlike a renaming, it never takes another's place
+            os.link(new, path)  # unlike a rename, it never replaces a file
         except FileExistsError:
-            raise FileExistsError(f"{path} is there already: choose another name, or remove it.") from None
+            raise FileExistsError(f"{path} exists already: choose another name, or remove it.") from None
         except OSError:  # no links on this file system
-            os.rename(made, path)
+            os.rename(new, path)
     sync_folder(path.parent)
 
 
@@ -59,13 +59,13 @@ def _write_empty(path: Path, n_bits: int, meta: dict[str, Any]) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         with translated(path):
-            # Readers go on while one writes. The mode is kept in the file.
+            # Readers continue while one writes. The mode is stored in the file.
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {VERSION}")
-            connection.executescript("BEGIN;" + tables(VERSION, n_bytes(n_bits)))
-            connection.execute(f"INSERT INTO {LOG[VERSION]} VALUES (1, 0, -1)")
-            rows = meta_rows({"next_id": 0, **meta, "n_bits": n_bits, **as_meta(NOTHING)})
+            connection.execute(f"PRAGMA user_version = {_schema.VERSION}")
+            connection.executescript("BEGIN;" + _schema.tables(_schema.VERSION, n_bytes(n_bits)))
+            connection.execute(f"INSERT INTO {_schema.log_table(_schema.VERSION)} VALUES (1, 0, -1)")
+            rows = _schema.meta_rows({"next_id": 0, **meta, "n_bits": n_bits, **to_meta(EMPTY)})
             connection.executemany("INSERT INTO meta VALUES (?, ?, ?)", rows)
             connection.execute("COMMIT")
     finally:
@@ -74,7 +74,7 @@ def _write_empty(path: Path, n_bits: int, meta: dict[str, Any]) -> None:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours, in one line that names the file."""
+    """Raise errors of SQLite as errors of hashlearn: one line that names the file."""
     try:
         yield
     except Damage as error:
@@ -92,7 +92,10 @@ def translated(path: Path) -> Iterator[None]:
         if "full" in text or "disk I/O" in text or "unable to open" in text:
             raise OSError(f"{path}: {text}") from error
         raise CollectionError(f"{path} is damaged: {text}.") from error
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter of a name that is no UTF-8 in SQLite's message
+    except (
+        sqlite3.Error,
+        UnicodeDecodeError,
+    ) as error:  # the latter if a message is not UTF-8
         raise CollectionError(f"{path} is damaged, or not a collection: {_one_line(error)}.") from error
 
 
@@ -101,11 +104,11 @@ def _one_line(error: Exception) -> str:
 
 
 class OpenFile:
-    """A connection to a file, with what shows that the file and the process are still the same."""
+    """A connection to a file, and checks that the file and the process are still the same."""
 
     def __init__(self, path: Path, *, readonly: bool) -> None:
         self.path = path
-        #: The file itself, beside which SQLite keeps its log, if the path is a link.
+        #: The file itself, with links resolved: SQLite keeps its log beside it.
         self.file = Path(os.path.realpath(path))
         self._process = os.getpid()
         with _opening, translated(path):
@@ -117,20 +120,20 @@ class OpenFile:
                 )
             if identity is None or not any(other.identity == identity for other in _open):
                 _check_file(path, self.file)
-            before = _version(self.file)
+            before = _fingerprint(self.file)
             self.connection, immutable = _connect(self.file, readonly)
-            #: Which file was opened, if SQLite was told that it does not change, as it must be where it can't lock.
+            #: State of the file, if it was opened as immutable, since it can't be locked.
             self._fixed = before if immutable else None
             self._identities = _identities(self.file)
             _open.add(self)
 
     @property
     def identity(self) -> tuple[int, int] | None:
-        """Which file it is, whatever its name."""
+        """Device and inode of the file."""
         return self._identities[0]
 
-    def is_own(self) -> bool:
-        """Not so in a process that was forked from the one that opened the file."""
+    def in_same_process(self) -> bool:
+        """False in a process that was forked from the one that opened the file."""
         return os.getpid() == self._process
 
     def close(self) -> None:
@@ -140,18 +143,18 @@ class OpenFile:
 
     def size(self) -> int:
         """Bytes of the file and of the log of writes beside it."""
-        return sum(path.stat().st_size for path in (self.file, _log_of(self.file)) if path.exists())
+        return sum(path.stat().st_size for path in (self.file, _log_path(self.file)) if path.exists())
 
     def check_process(self) -> None:
-        if not self.is_own():
+        if not self.in_same_process():
             raise CollectionError(
                 f"{self.path} was opened before this process was forked: close it before forking, or start processes "
                 "by spawn, and open it in each."
             )
 
     def was_changed(self) -> bool:
-        """Whether the file was changed behind SQLite's back, where it could not be locked."""
-        return self._fixed is not None and self._fixed != _version(self.file)
+        """Whether a file that can't be locked was changed since it was opened."""
+        return self._fixed is not None and self._fixed != _fingerprint(self.file)
 
     def check_unchanged(self) -> None:
         if self.was_changed():
@@ -160,11 +163,10 @@ class OpenFile:
             )
 
     def check_place(self) -> None:
-        """What is written to a file that was removed, or whose log was, is lost."""
+        """Raise if the file or its log was removed or replaced: what is written to it would be lost."""
         if self._identities != _identities(self.file):
             raise CollectionError(
-                f"{self.path} was removed or replaced since it was opened: what was to be written is not kept. "
-                "Open it again."
+                f"{self.path} was removed or replaced since it was opened: the change was not saved. Open it again."
             )
 
 
@@ -175,11 +177,11 @@ _inherited: set[tuple[int, int] | None] = set()
 
 
 def _forget_open() -> None:
-    """In a forked child: leave the parent's connections alone, for good.
+    """In a forked child, never touch the parent's connections.
 
-    Even closing one would be wrong: it may take the log of writes away, in which others' changes are. So they are not
-    closed when they are collected either: one reference too many is held. And opening the same file again would be
-    wrong: SQLite counts a process's locks on a file, and would count on those that the parent has and the child lacks.
+    Closing one may delete the log, which holds other processes' changes. An extra reference keeps them from being
+    closed when they are collected. The same file must not be opened again either: SQLite counts the locks of a process,
+    and would rely on locks that the parent has and the child does not.
     """
     global _opening
     _opening = Lock()
@@ -194,61 +196,61 @@ if hasattr(os, "register_at_fork"):
 
 
 def _check_file(path: Path, file: Path) -> None:
-    """Refuse, before SQLite makes something of it, what is no SQLite file or was cut off."""
+    """Refuse a file that is not SQLite's or is truncated, before SQLite opens it."""
     if not file.is_file():
-        raise FileNotFoundError(f"no collection is at {path}.")
+        raise FileNotFoundError(f"there is no collection at {path}.")
     with open(file, "rb") as opened:
         head = opened.read(100)
         size = os.fstat(opened.fileno()).st_size
     if head[:16] != _MAGIC or len(head) < 100:
-        raise CollectionError(f"{path} is not a collection: not an SQLite file, or cut off.")
+        raise CollectionError(f"{path} is not a collection: not an SQLite file, or truncated.")
     page = int.from_bytes(head[16:18], "big")
     page = 65536 if page == 1 else page
-    promised = page * int.from_bytes(head[28:32], "big")
-    log = _log_of(file)
-    # Beside a log of writes the file may be behind what its header says.
-    if size < promised and not (log.exists() and log.stat().st_size):
-        raise CollectionError(f"{path} is cut off: it has {size:,} bytes of {promised:,}.")
+    expected = page * int.from_bytes(head[28:32], "big")
+    log = _log_path(file)
+    # With a log beside it, the file may be shorter than its header says.
+    if size < expected and not (log.exists() and log.stat().st_size):
+        raise CollectionError(f"{path} is truncated: it has {size:,} of {expected:,} bytes.")
 
 
-def _log_of(file: Path) -> Path:
-    """Where SQLite keeps what was written but is not in the file yet."""
+def _log_path(file: Path) -> Path:
+    """SQLite's write-ahead log."""
     return file.with_name(f"{file.name}-wal")
 
 
-def _shared_memory_of(file: Path) -> Path:
+def _shm_path(file: Path) -> Path:
     return file.with_name(f"{file.name}-shm")
 
 
 def _identity(file: Path) -> tuple[int, int] | None:
-    """Which file has that name, if there is one."""
+    """Device and inode of a file; None if there is none."""
     try:
-        known = os.stat(file)
+        status = os.stat(file)
     except OSError:
         return None
-    return known.st_dev, known.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _identities(file: Path) -> tuple[tuple[int, int] | None, ...]:
-    """Of the file, of the log of writes beside it, and of the memory that processes share over it."""
-    return _identity(file), _identity(_log_of(file)), _identity(_shared_memory_of(file))
+    """Of the file, of its log, and of the shared memory beside it."""
+    return _identity(file), _identity(_log_path(file)), _identity(_shm_path(file))
 
 
-def _version(file: Path) -> tuple[tuple[int, int, int], ...]:
-    """What another content of the file, or of the log of writes beside it, changes."""
-    found = []
-    for path in (file, _log_of(file)):
+def _fingerprint(file: Path) -> tuple[tuple[int, int, int], ...]:
+    """Inode, size and time of the file and of its log, which differ after a change."""
+    states = []
+    for path in (file, _log_path(file)):
         try:
-            known = os.stat(path)
+            status = os.stat(path)
         except OSError:
             continue
-        if known.st_size:
-            found.append((known.st_ino, known.st_size, known.st_mtime_ns))
-    return tuple(found)
+        if status.st_size:
+            states.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(states)
 
 
 def _connect(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
-    """A connection, and whether SQLite takes the file for one that does not change."""
+    """Open a connection; also return whether it treats the file as immutable."""
 
     def connect(options: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -259,7 +261,7 @@ def _connect(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
             check_same_thread=False,
         )
         try:
-            # The file may be a stranger's: nothing in it is to be executed, and its pages are not to be believed.
+            # The file may be hostile: execute nothing in it, and check its pages.
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA cell_size_check = ON")
             if sys.version_info >= (3, 12):
@@ -273,7 +275,7 @@ def _connect(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
     try:
         connection = connect("mode=rw")
         if readonly:
-            # Rather than mode=ro, which leaves behind the files that SQLite makes beside it.
+            # Not mode=ro, which leaves the files that SQLite creates beside it.
             connection.execute("PRAGMA query_only = ON")
         return connection, False
     except sqlite3.OperationalError:
@@ -282,8 +284,8 @@ def _connect(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
     try:
         return connect("mode=ro"), False
     except sqlite3.OperationalError:
-        # Where nothing can be written (a CD, another's folder) there can be no log of writes beside the file either.
-        log = _log_of(path)
+        # Where nothing can be written (a CD, another user's folder), SQLite can't create a log beside the file.
+        log = _log_path(path)
         if log.exists() and log.stat().st_size:
             raise
         return connect("mode=ro&immutable=1"), True

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hashlearn.search import Collection
-from hashlearn.search._checksums import NOTHING, Rows, checked_rows, resized, tally
+from hashlearn.collection import Collection
+from hashlearn.collection._checksums import EMPTY, Rows, check_rows, resized, tally
 
 M = 1 << 64
 TEXTS = st.none() | st.text(max_size=5)
@@ -44,17 +44,17 @@ def some_rows(draw):
 @given(some_rows(), st.integers(1, 9))
 def test_the_sum_is_that_of_the_items_in_whatever_parts(made, size):
     width, rows = made
-    columns = checked_rows(rows, width)
+    columns = check_rows(rows, width)
     assert tally(columns) == (len(rows), slow_total(rows))
     parts = list(resized([columns], size))
     assert all(len(part.ids) == size for part in parts[:-1])
-    total = NOTHING
+    total = EMPTY
     for part in parts:
         total = total.plus(tally(part))
     assert total == tally(columns)
     for part in parts:
         total = total.minus(tally(part))
-    assert total == NOTHING
+    assert total == EMPTY
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -107,7 +107,7 @@ def test_any_changes_leave_a_file_that_opens(tmp_path_factory, changes):
 
 def test_rows_are_cut_and_joined():
     rows = Rows(np.arange(3), np.zeros((3, 1), np.uint8), ("a", None, "b"), (None, "c", "d"))
-    joined = rows.part(0, 1).and_then(rows.part(1, 3))
+    joined = rows.part(0, 1).concatenate(rows.part(1, 3))
     assert tally(joined) == tally(rows)
     assert joined.sources == rows.sources
     with pytest.raises(StopIteration):

@@ -1,17 +1,24 @@
-"""A page of pictures: what was found for each query, or groups of near-duplicates. One file that needs nothing else."""
+"""A page of pictures: the matches of each query, or groups of near-duplicates. One file, without links to others."""
 
 from __future__ import annotations
 
 import base64
 import io
+import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hashlearn.errors import ImageError
+from hashlearn.storage import atomic_path
 
-__all__ = ["Picture", "Row", "contact_sheet"]
+if TYPE_CHECKING:
+    from hashlearn.collection._items import Item
+    from hashlearn.collection.collection import Collection, Match
+
+__all__ = ["Picture", "PictureFiles", "Row", "contact_sheet", "write_contact_sheet"]
 
 _SIDE = 160
 _STYLE = """
@@ -45,6 +52,62 @@ class Row:
 
     title: str
     pictures: Sequence[Picture]
+
+
+@dataclass
+class PictureFiles:
+    """The files of pictures that may be shown: a collection from elsewhere may name any file as a source.
+
+    Attributes
+    ----------
+    root
+        What sources are relative to.
+    folder
+        Only pictures below it are shown, with links followed. None: no picture is shown.
+    hidden
+        Sources of pictures elsewhere, which were asked for and not shown.
+    """
+
+    root: Path
+    folder: Path | None
+    hidden: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, collection: Collection, folder: str | os.PathLike[str] | None = None) -> PictureFiles:
+        """Pictures below ``folder``. None: below the collection's root, if that is below the folder of its file."""
+        root = collection.root
+        if folder is not None:
+            return cls(root, Path(os.path.realpath(folder)))
+        real = Path(os.path.realpath(root))
+        return cls(root, real if real.is_relative_to(os.path.realpath(collection.file.parent)) else None)
+
+    def find(self, source: str | None) -> Path | None:
+        """Return the file of a picture if it may be shown."""
+        if source is None:
+            return None
+        try:
+            path = Path(os.path.realpath(self.root / source))
+        except (OSError, ValueError):  # no file has such a name
+            return None
+        if self.folder is not None and path.is_relative_to(self.folder):
+            return path
+        self.hidden.add(source)
+        return None
+
+    def match_row(self, title: str, query: Sequence[Picture], matches: Iterable[Match]) -> Row:
+        """Show the picture of a query, if it is one, and those of its matches with their distances."""
+        captions = ((match, f"{match.distance}: {match.source or f'id {match.id}'}") for match in matches)
+        return Row(title, [*query, *(Picture(self.find(match.source), caption) for match, caption in captions)])
+
+    def group_row(self, title: str, items: Iterable[Item]) -> Row:
+        """Show the pictures of items."""
+        return Row(title, [Picture(self.find(item.source), item.source or f"id {item.id}") for item in items])
+
+
+def write_contact_sheet(path: str | os.PathLike[str], title: str, note: str, rows: Iterable[Row]) -> None:
+    """Write the page to a file, whole or not at all."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(contact_sheet(title, note, rows), encoding="utf-8")
 
 
 def contact_sheet(title: str, note: str, rows: Iterable[Row]) -> str:

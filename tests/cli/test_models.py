@@ -1,33 +1,16 @@
-"""The command line as a person or a script uses it, on real files; in processes of its own where that matters."""
+"""The commands on models, on real files."""
 
 import json
 import re
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
 import hashlearn
-from command_line import run_here
+from command_line import picture, run_apart
+from command_line import run_here as run
 from hashlearn.vectors import read_vectors, write_vectors
-
-run = run_here
-
-
-def run_apart(*arguments, **environment):
-    import os
-
-    return subprocess.run(
-        [sys.executable, "-m", "hashlearn.cli", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "COLUMNS": "200", **environment},
-    )
 
 
 @pytest.fixture(scope="module")
@@ -125,47 +108,6 @@ def test_a_huge_radius_is_the_whole_and_a_poor_terminal_is_enough(model, tmp_pat
         assert run_apart(*command, PYTHONIOENCODING="ascii", HASHLEARN_CACHE=str(tmp_path)).returncode == 0
 
 
-def test_a_model_file_says_its_split():
-    from types import SimpleNamespace
-
-    from hashlearn._arguments import trained_on_text
-
-    assert trained_on_text(SimpleNamespace(name="cifar10-dh"), 3) == "cifar10-dh split 3"
-    assert trained_on_text(SimpleNamespace(name="mnist"), None) == "mnist"
-
-
-def test_a_warning_is_one_line(tmp_path):
-    result = run(
-        "fit",
-        "digits",
-        "-m",
-        "udh-dnn",
-        "-b",
-        8,
-        "-o",
-        tmp_path / "m",
-        "-p",
-        "max_iter=1",
-        "-p",
-        "hidden_units=[20, 9]",
-    )
-    assert result.returncode == 0, result.stderr
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("hashlearn: warning: UDH-DNN has not converged: ")
-    assert hashlearn.load(tmp_path / "m").hidden_units == [20, 9]
-
-
-def test_a_number_of_neighbours_means_truth_by_neighbours():
-    """Also on data that are otherwise judged by labels."""
-    from hashlearn._arguments import choose_setting
-
-    for supervised in (False, True):
-        nothing = choose_setting("cifar10-dh", None, None, None, None, None, None, supervised=supervised)
-        assert (nothing.truth, nothing.k) == ("labels", None)
-        chosen = choose_setting("cifar10-dh", None, 7, None, None, None, None, supervised=supervised)
-        assert (chosen.truth, chosen.k) == ("neighbours", 7)
-
-
 def test_a_methods_own_distance_ranks_unless_another_is_asked_for(tmp_path):
     assert run("fit", "digits", "-m", "sph", "-b", 16, "-o", tmp_path / "m").returncode == 0
     found = {}
@@ -216,22 +158,17 @@ def test_a_supervised_method(tmp_path):
 def test_what_only_python_can_give_is_no_parameter(tmp_path):
     result = run("fit", "digits", "-m", "udh-dnn", "-o", tmp_path / "m", "-p", "callback=print")
     assert result.returncode == 2
-    assert "-p takes name=value with one of constraint, decoder, hidden_units, init, init_codes," in result.stderr
-    assert "callback" not in result.stderr.partition("got")[0]
+    assert (
+        "no parameter of udh-dnn is named 'callback': choose from constraint, decoder, hidden_units, init, init_codes,"
+        in result.stderr
+    )
+    assert "callback" not in result.stderr.partition("choose from")[2]
 
 
-def test_methods_and_data_list():
+def test_methods():
     assert [m["method"] for m in json.loads(run("methods", "--json").stdout)] == list(hashlearn.METHODS)
     text = run("methods").stdout
     assert all(name in text for name in hashlearn.METHODS)
-    names = [d["name"] for d in json.loads(run("data", "list", "--json").stdout)]
-    assert {"digits", "mnist", "cifar10", "cifar10-dh", "sift1m", "siftsmall", "sift-photos"} <= set(names)
-    text = run("data", "list").stdout
-    assert "sift-photos: SIFT descriptors of other photographs" in text
-    assert "HASHLEARN_SIFT_PHOTOS" in text
-    got = json.loads(run("data", "get", "digits", "--json").stdout)
-    assert got["train"] == got["database"]
-    assert got["train"][1] == 64
 
 
 def test_parameters_reach_the_method(tmp_path):
@@ -245,11 +182,32 @@ def test_parameters_reach_the_method(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["fit", "nowhere.npy", "-o", "m"], "nowhere.npy is neither a file nor a data set"),
-        (["fit", "digits", "-m", "magic", "-o", "m"], "--method must be one of lsh, sh, itq"),
+        (
+            ["fit", "nowhere.npy", "-o", "m"],
+            "nowhere.npy is neither a file nor a folder nor a data set: choose from digits, mnist",
+        ),
+        (["fit", "digits", "-m", "magic", "-o", "m"], "no method is named 'magic': choose from lsh, sh, itq"),
+        *(
+            (["fit", "digits", "-m", typed, "-o", "m"], f"no method is named '{typed}': did you mean {meant}?")
+            for typed, meant in {
+                "udhdnn": "udh-dnn",
+                "UDH-DNN": "udh-dnn",
+                "sdh_dnn": "sdh-dnn",
+                "ITQCCA": "itq-cca",
+                "ITQ": "itq",
+            }.items()
+        ),
+        (["fit", "mnits", "-o", "m"], "mnits is neither a file nor a folder nor a data set: did you mean mnist?"),
+        (
+            ["fit", "digits", "-p", "max_itr=1", "-o", "m"],
+            "no parameter of itq is named 'max_itr': did you mean max_iter?",
+        ),
+        (["fit", "digits", "-p", "max_iter", "-o", "m"], "-p takes name=value; got 'max_iter'"),
+        (["encode", "MODEL", "digits", "--skip-unreadable", "-o", "c.npy"], "--skip-unreadable would have no effect"),
+        (["encode", "MODEL", ".", "-o", "c.npy"], "the model was trained on vectors, not on pictures"),
         (["fit", "digits", "-b", "65", "-o", "m"], "n_bits must be between 1 and the number of features for ITQ"),
         (["fit", "digits", "-b", "0", "-o", "m"], "n_bits must be a whole number of at least 1; got 0"),
-        (["fit", "digits", "-p", "magic=1", "-o", "m"], "-p takes name=value with one of max_iter"),
+        (["fit", "digits", "-p", "magic=1", "-o", "m"], "no parameter of itq is named 'magic': choose from max_iter"),
         (
             ["fit", "digits", "-p", "max_iter=abc", "-o", "m"],
             "max_iter must be a whole number of at least 1; got 'abc'",
@@ -272,7 +230,7 @@ def test_parameters_reach_the_method(tmp_path):
         (["fit", "digits", "-o", "/dev/null/m"], "/dev/null"),
         (["fit", "digits", "-o", "/dev/null"], "a file can't be written to '/dev/null'"),
         (["fit", "digits", "-o", "."], "a file can't be written to '.'"),
-        (["evaluate", "MODEL", "-d", "digits", "--k", "0"], "--k must be at least 1; got 0"),
+        (["evaluate", "MODEL", "-d", "digits", "--k", "0"], "k must be at least 1; got 0"),
         (["encode", "no.model", "digits", "-o", "c.npy"], "no model file is at no.model"),
         (
             ["encode", "MODEL", "digits", "--precision", "binary", "-o", "c.npy"],
@@ -295,13 +253,13 @@ def test_parameters_reach_the_method(tmp_path):
         (["encode", "MODEL", "digits", "-o", "c.jpg"], "c.jpg"),
         (["encode", "MODEL", "digits", "--part", "rest", "-o", "c.npy"], "--part must be train, database or queries"),
         (["encode", "torn.npy", "digits", "-o", "c.npy"], "not a model that can be loaded"),
-        (["evaluate", "MODEL", "-d", "mnits"], "--dataset must be one of digits"),
-        (["evaluate", "MODEL", "-d", "digits", "--truth", "faith"], "--truth must be neighbours or labels"),
+        (["evaluate", "MODEL", "-d", "mnits"], "no data set is named 'mnits': did you mean mnist?"),
+        (["evaluate", "MODEL", "-d", "digits", "--truth", "faith"], "truth must be neighbours or labels"),
         (["evaluate", "MODEL", "-d", "digits", "--ties", "any"], "ties must be one of index, expected"),
         (["evaluate", "MODEL", "-d", "digits", "--distance", "l2"], "distance must be one of hamming, spherical"),
         (["evaluate", "MODEL", "-d", "digits", "--distance", ""], "distance must be one of hamming, spherical"),
-        (["evaluate", "MODEL", "-d", "digits", "--k", "5", "--truth", "labels"], "--k goes with truth by neighbours"),
-        (["data", "get", "mnits"], "mnits"),
+        (["evaluate", "MODEL", "-d", "digits", "--k", "5", "--truth", "labels"], "k goes with truth by neighbours"),
+        (["data", "get", "mnits"], "no data set is named 'mnits': did you mean mnist?"),
     ],
 )
 def test_errors_are_one_line_and_exit_code_2(arguments, words, model, tmp_path, monkeypatch):
@@ -322,58 +280,6 @@ def test_a_method_that_draws_nothing_needs_no_seed(tmp_path):
     assert isinstance(hashlearn.load(tmp_path / "m"), hashlearn.SH)
 
 
-def test_labels_are_refused_by_a_method_that_learns_without(tmp_path):
-    np.save(tmp_path / "x.npy", np.random.default_rng(0).random((20, 5)))
-    np.save(tmp_path / "y.npy", np.arange(20))
-    done = run("fit", tmp_path / "x.npy", "-b", 4, "--labels", tmp_path / "y.npy", "-o", tmp_path / "m")
-    assert (done.returncode, done.stderr) == (2, "hashlearn: error: itq learns without labels: leave --labels out.\n")
-
-
-@pytest.mark.parametrize(
-    "command", [[], ["data"], ["methods"], ["data", "list"], ["data", "get"], ["fit"], ["encode"], ["evaluate"]]
-)
-def test_help_has_an_example(command):
-    done = run(*command, "--help")
-    assert done.returncode == 0
-    assert "Example: hashlearn" in done.stdout
-    assert run("--version").stdout.startswith("hashlearn 0.")
-
-
-def test_importing_hashlearn_stays_light():
-    heavy = ("faiss", "matplotlib", "pyarrow", "h5py", "sklearn", "scipy", "PIL", "rich", "fastapi", "starlette")
-    code = "import hashlearn, sys; print(*sys.modules)"
-    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "hashlearn" in modules
-    assert not [name for name in modules if name.split(".")[0] in heavy]
-    # Using a name imports what it needs, and no more: no FAISS, plots or HDF5 for a method. (scikit-learn itself
-    # imports pandas, and so pyarrow, where they are installed.)
-    code = "import hashlearn, sys; hashlearn.ITQ; print(*sys.modules)"
-    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "sklearn" in modules
-    assert not [name for name in modules if name.split(".")[0] in ("faiss", "matplotlib", "h5py", "PIL", "rich")]
-
-
-def test_help_is_quick():
-    """Under 1.5 × the time of importing numpy and typer; the best of several, since times are noisy."""
-
-    def seconds(command):
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            subprocess.run([sys.executable, *command], capture_output=True, check=True)
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    assert seconds(["-m", "hashlearn.cli", "--help"]) < 1.5 * seconds(["-c", "import numpy, typer"])
-
-
-def test_unknown_names_are_attribute_errors():
-    with pytest.raises(AttributeError, match="no attribute 'magic'"):
-        _ = hashlearn.magic
-    assert {"ITQ", "METHODS", "load", "evaluation"} <= set(dir(hashlearn))
-    assert hashlearn.__version__ == "0.1.0"
-
-
 @pytest.mark.parametrize(
     ("method", "parameter", "words"),
     [
@@ -384,7 +290,9 @@ def test_unknown_names_are_attribute_errors():
         ("udh-dnn", "hidden_units=" + "[" * 5000, "hidden_units must be 'auto' or a list"),
         ("udh-dnn", "hidden_units=" + "[" * 150 + "]" * 150, "hidden_units must be a whole number"),
         ("udh-dnn", "lambda1=1" + "0" * 400, "lambda1 must be a number"),
-        ("itq", "units=" + "[" * 5000, "-p takes name=value"),
+        ("itq", "units=" + "[" * 5000, "no parameter of itq is named 'units'"),
+        ("itq", "[" * 5000, "-p takes name=value; got '[["),
+        ("itq", "[" * 5000 + "=1", "no parameter of itq is named '[["),
     ],
 )
 def test_hostile_parameters_are_one_line_and_exit_code_2(method, parameter, words, tmp_path):
@@ -396,61 +304,36 @@ def test_hostile_parameters_are_one_line_and_exit_code_2(method, parameter, word
     assert not list(tmp_path.iterdir())
 
 
-def test_python_without_docstrings_is_enough(tmp_path):
-    np.save(tmp_path / "x.npy", np.random.default_rng(0).random((20, 4)))
-    record = tmp_path / "results" / "fig-mnist" / "x.json"
-    record.parent.mkdir(parents=True)
-    record.write_text("{}")
-    code = (
-        "import sys\n"
-        "from hashlearn.cli import main\n"
-        "for arguments in (\n"
-        "    'methods', 'methods --json', '--help', 'fit --help', 'fit x.npy -b 4 -o m', 'index m x.npy -o c.hl',\n"
-        "    'search c.hl x.npy -k 1', 'report results -o r.html'\n"
-        "):\n"
-        "    sys.argv = ['hashlearn', *arguments.split()]\n"
-        "    try:\n"
-        "        main()\n"
-        "        code = 0\n"
-        "    except SystemExit as end:\n"
-        "        code = end.code or 0\n"
-        "    print('code', code, file=sys.stderr)\n"
-    )
-    done = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert "Traceback" not in done.stderr
-    codes = [line for line in done.stderr.splitlines() if line.startswith("code")]
-    assert codes == ["code 0"] * 7 + ["code 2"], done.stderr  # of the report, since the file holds no result
+# -- pictures ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a shell's")
-def test_a_process_without_a_stderr_works_and_keeps_its_talk_from_the_data(tmp_path):
-    np.save(tmp_path / "x.npy", np.random.default_rng(0).random((20, 4)))
-    write_vectors(tmp_path / "q.npy", np.zeros((1, 4)))
-    commands = (
-        "fit x.npy -m lsh -b 4 -o m --json",
-        "index m x.npy -o c.hl --json",
-        "evaluate m -d digits",  # an error
-        "reproduce --quick --data digits fig-mnist --methods lsh --bits 8 --seeds 1 --out r --json",
-    )
-    for command in commands:
-        done = subprocess.run(
-            f"{sys.executable} -m hashlearn.cli {command} 2>&-",
-            shell=True,
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-        )
-        if command.startswith("evaluate"):
-            assert (done.returncode, done.stdout) == (2, "")
-        else:
-            assert done.returncode == 0, command
-            json.loads(done.stdout)
+def test_encode_a_folder_of_pictures(tmp_path):
+    (tmp_path / "photos" / "a").mkdir(parents=True)
+    for i in range(12):
+        picture(i).save(tmp_path / "photos" / ("a" if i % 2 else "") / f"{i:02}.png")
+    assert run("fit", "photos", "-b", 8, "--side", 16, "-o", "m", cwd=tmp_path).returncode == 0
+    done = run("encode", "m", "photos", "-o", "codes.npy", "--json", cwd=tmp_path)
+    assert (json.loads(done.stdout)["n_samples"], json.loads(done.stdout)["encoded"]) == (12, "photos")
+    from hashlearn.features import GistExtractor, find_images, image_vectors
 
+    paths = find_images(tmp_path / "photos")
+    ((_, X),) = image_vectors(tmp_path / "photos", paths, GistExtractor(side=16))
+    expected = hashlearn.load(tmp_path / "m").encode(X)
+    np.testing.assert_array_equal(read_vectors(tmp_path / "codes.npy"), expected)
+    assert not (tmp_path / "codes-paths.txt").exists()
 
-def test_what_the_library_logs_is_a_line_each(tmp_path):
-    bad = tmp_path / "results" / "fig-mnist" / "a\nb.json"
-    bad.parent.mkdir(parents=True)
-    bad.write_text("{")
-    done = run_apart("report", tmp_path / "results", "-o", tmp_path / "r.html")
+    for name in ("a/bad\n.png", "worse.jpg"):
+        (tmp_path / "photos" / name).write_text("not a picture")
+    (tmp_path / "codes.npy").unlink()
+    done = run("encode", "m", "photos", "-o", "codes.npy", cwd=tmp_path)
     assert done.returncode == 2
-    assert [line.partition(": ")[2].partition(": ")[0] for line in done.stderr.splitlines()] == ["warning", "error"]
+    assert done.stderr.count("\n") == 1
+    assert "2 of 14 pictures can't be read (a/bad" in done.stderr
+    assert re.search(r"worse.jpg: not a picture.*; --skip-unreadable leaves them out", done.stderr)
+    assert not (tmp_path / "codes.npy").exists()
+    done = run("encode", "m", "photos", "-o", "codes.npy", "--skip-unreadable", cwd=tmp_path)
+    assert done.returncode == 0
+    assert re.search(r"note: 2 of 14 pictures can't be read .*worse.jpg: not a picture.* and are left out", done.stderr)
+    assert done.stdout.endswith("of photos: codes.npy, codes-paths.txt\n")
+    np.testing.assert_array_equal(read_vectors(tmp_path / "codes.npy"), expected)
+    assert (tmp_path / "codes-paths.txt").read_text().splitlines() == paths

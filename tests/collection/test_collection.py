@@ -19,8 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from hashlearn import ITQ, LSH
 from hashlearn.codes import pack
+from hashlearn.collection import Collection, Item, _connection, _database
 from hashlearn.errors import CollectionBusyError, CollectionError
-from hashlearn.search import Collection, Item, _connection, _database
 
 
 def some_codes(n, n_bits=64, seed=0):
@@ -70,7 +70,7 @@ def test_items_are_there_when_it_is_opened_again(n_bits, path):
         assert again.get([3, 100, 3]) == [Item(3, "a/3.png", 3), Item(100, None, None), Item(3, "a/3.png", 3)]
         assert again.search(codes[:1], 1).distances[0, 0] == 0
         assert 0 in again.within(codes[:1], 0)[0][1]
-        assert list(again.ids_of().items())[:2] == [("a/0.png", [0]), ("a/1.png", [1])]
+        assert list(again.find_ids().items())[:2] == [("a/0.png", [0]), ("a/1.png", [1])]
         assert 7000 in again
         assert 7001 not in again
 
@@ -119,15 +119,15 @@ def test_what_is_refused_changes_nothing(collection):
         (lambda: collection.add(codes[:2], sources=["a", 5]), "must be Unicode text or None; got 5"),
         (lambda: collection.add(codes[:2], sources=["a", "\udcff"]), "must be Unicode text"),
         (lambda: collection.add(codes[:2], payloads=[1]), "a payload for each"),
-        (lambda: collection.add(codes[:2], payloads=[1, object()]), "JSON can hold"),
-        (lambda: collection.add(codes[:2], payloads=[1, float("nan")]), "JSON can hold"),
-        (lambda: collection.add(codes[:2], payloads=[1, "\udcff"]), "JSON can hold"),
+        (lambda: collection.add(codes[:2], payloads=[1, object()]), "a JSON value"),
+        (lambda: collection.add(codes[:2], payloads=[1, float("nan")]), "a JSON value"),
+        (lambda: collection.add(codes[:2], payloads=[1, "\udcff"]), "a JSON value"),
         (lambda: collection.add(codes[:, :3]), "shape"),
         (lambda: collection.remove([0, 77]), "id 77 is not in"),
         (lambda: collection.remove([0, 0]), "twice"),
         (lambda: collection.update([0, 77], codes[:2]), "id 77 is not in"),
         (lambda: collection.update([0, 1], codes[:1]), "a code for each of the 2 ids; got 1"),
-        (lambda: collection.update([0]), "at least one"),
+        (lambda: collection.update([0]), "update needs"),
         (lambda: collection.update([0], sources=["a", "b"]), "a source for each"),
         (lambda: collection.get([0, 77]), "id 77 is not in"),
         (lambda: collection.encode(np.zeros((1, 3))), "has no model"),
@@ -160,7 +160,7 @@ class Changes(RuleBasedStateMachine):
         import tempfile
         from pathlib import Path
 
-        self.log, _database._MOST_CHANGES = _database._MOST_CHANGES, kept
+        self.log, _database._MAX_CHANGES = _database._MAX_CHANGES, kept
         self.folder = tempfile.TemporaryDirectory()
         self.n_bits, self.seed, self.known = n_bits, 0, {}
         path = Path(self.folder.name) / "c.hl"
@@ -222,13 +222,13 @@ class Changes(RuleBasedStateMachine):
                 self.compare(collection)
                 collection.close()
             self.folder.cleanup()
-            _database._MOST_CHANGES = self.log
+            _database._MAX_CHANGES = self.log
 
     @invariant()
     def the_log_is_short(self):
         if hasattr(self, "folder"):
             (n,) = self.writers[0]._database.execute("SELECT count(*) FROM change_log")[0]
-            assert n <= _database._MOST_CHANGES
+            assert n <= _database._MAX_CHANGES
 
 
 Changes.TestCase.settings = settings(
@@ -242,7 +242,7 @@ TestChanges = Changes.TestCase
 WRITER = """
 import json, sys
 import numpy as np
-from hashlearn.search import Collection
+from hashlearn.collection import Collection
 
 path, seed = sys.argv[1], int(sys.argv[2])
 rng = np.random.default_rng(seed)
@@ -316,7 +316,7 @@ def test_nothing_that_was_acknowledged_is_lost_by_killing_the_writer(path):
 def test_a_process_killed_while_making_a_collection_leaves_none(path):
     code = f"""
 import os, signal
-from hashlearn.search import Collection, _connection
+from hashlearn.collection import Collection, _connection
 made = _connection._write_empty
 def write(*a):
     made(*a)
@@ -427,7 +427,7 @@ def test_many_processes_read_while_one_writes(path):
     Collection.create(path, n_bits=64).close()
     code = """
 import sys
-from hashlearn.search import Collection
+from hashlearn.collection import Collection
 with Collection.open(sys.argv[1], readonly=True) as c:
     print("ready", flush=True)
     seen = 0
@@ -510,8 +510,8 @@ def test_a_model_that_does_not_fit_is_refused(path, model):
 
 def test_a_collection_takes_a_model_or_a_number_of_bits(path, model):
     for options, words in (
-        ({}, "one of them"),
-        ({"model": model, "n_bits": 12}, "one of them"),
+        ({}, "either a model or n_bits"),
+        ({"model": model, "n_bits": 12}, "either a model or n_bits"),
         ({"n_bits": 0}, "at least 1"),
         ({"n_bits": 8, "info": {"a": object()}}, "JSON"),
     ):
@@ -519,7 +519,7 @@ def test_a_collection_takes_a_model_or_a_number_of_bits(path, model):
             Collection.create(path, **options)
     assert not path.exists()
     Collection.create(path, n_bits=8).close()
-    with pytest.raises(FileExistsError, match="there already"):
+    with pytest.raises(FileExistsError, match="exists already"):
         Collection.create(path, n_bits=8)
 
 
@@ -563,17 +563,17 @@ def without(sql, change=altered):
         (foreign, "another program"),
         (newer, "version 7; this hashlearn reads version 2"),
         (damaged, "damaged"),
-        (cut(0.5), "cut off: it has"),
-        (cut(0.999), "cut off: it has"),
-        (lambda path: path.write_bytes(b""), "not an SQLite file, or cut off"),
-        (lambda path: path.write_bytes(b"SQLite format 3\0"), "cut off"),
+        (cut(0.5), "truncated: it has"),
+        (cut(0.999), "truncated: it has"),
+        (lambda path: path.write_bytes(b""), "not an SQLite file, or truncated"),
+        (lambda path: path.write_bytes(b"SQLite format 3\0"), "truncated"),
         (lambda path: path.write_bytes(b"PK" * 1000), "not an SQLite file"),
         (without("DROP TABLE items"), "damaged"),
         (without("DROP TABLE change_log"), "damaged"),
         (without("DELETE FROM change_log"), "damaged"),
         (without("DROP TABLE meta"), "damaged"),
-        (without("DELETE FROM meta WHERE name = 'n_bits'"), "it must say n_bits"),
-        (without("UPDATE meta SET value = 'x' WHERE name = 'n_bits'"), "n_bits is no int"),
+        (without("DELETE FROM meta WHERE name = 'n_bits'"), "meta must hold n_bits"),
+        (without("UPDATE meta SET value = 'x' WHERE name = 'n_bits'"), "n_bits is not a valid int"),
         (without("UPDATE meta SET value = 7 WHERE name = 'n_bits'"), "its n_bits does not have the checksum"),
         (without("UPDATE meta SET value = 64 WHERE name = 'n_bits'", crafted), "does not say how long"),
     ],
@@ -596,7 +596,7 @@ def test_codes_of_another_length_are_refused(path):
 
 
 def test_nothing_there(path):
-    with pytest.raises(FileNotFoundError, match="no collection is at"):
+    with pytest.raises(FileNotFoundError, match="there is no collection at"):
         Collection.open(path)
     assert not path.exists()
 
@@ -647,7 +647,7 @@ def test_what_changes_in_a_folder_that_can_not_be_written_is_told_and_seen(path,
             writer.remove(np.arange(10, 35_000))
             writer.update([3], payloads=["new"])
         can_be_written(False)
-        looks = (lambda: reader.get([3]), lambda: next(reader.batches()), lambda: list(begun), reader.ids_of)
+        looks = (lambda: reader.get([3]), lambda: next(reader.batches()), lambda: list(begun), reader.find_ids)
         for look in looks:
             with pytest.raises(CollectionError, match=r"was changed since it was opened.*refresh"):
                 look()
@@ -749,7 +749,7 @@ def test_what_is_left_of_an_earlier_collection_is_in_the_way(path, ending):
     """SQLite would take the log for the new file's, and the old items would be back."""
     code = f"""
 import os, signal
-from hashlearn.search import Collection
+from hashlearn.collection import Collection
 import numpy as np
 collection = Collection.create({str(path)!r}, n_bits=64)
 collection.add(np.zeros((1000, 8), np.uint8))
@@ -759,7 +759,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     path.unlink()
     for other in {"-wal", "-shm"} - {ending}:
         path.with_name(path.name + other).unlink()
-    with pytest.raises(FileExistsError, match=f"{ending} is there already, left of an earlier"):
+    with pytest.raises(FileExistsError, match=f"{ending} exists already, left by an earlier"):
         Collection.create(path, n_bits=128)
     assert not path.exists()
     path.with_name(path.name + ending).unlink()
@@ -778,7 +778,7 @@ def test_of_two_who_create_one_is_refused(path, monkeypatch):
             sooner.add(some_codes(50))
 
     monkeypatch.setattr(_connection, "_write_empty", meanwhile)
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="exists already"):
         Collection.create(path, n_bits=64)
     with Collection.open(path) as collection:
         assert len(collection) == 50
@@ -818,7 +818,7 @@ def test_what_is_there_is_left_out_if_asked_for(collection):
     assert collection.add(codes[:3], ids=[1, 9, 0], payloads=[1, 2, 3], unless_there=True).tolist() == [9]
     assert collection.get([9])[0].payload == 2
     assert collection.add(codes[:1], sources=["a"]).tolist() == [10]
-    assert collection.ids_of(["a", "none", "c"]) == {"a": [0, 10], "c": [2]}
+    assert collection.find_ids(["a", "none", "c"]) == {"a": [0, 10], "c": [2]}
 
 
 def test_the_same_model_saved_by_another_version_is_the_same(path, model, monkeypatch):
@@ -879,7 +879,7 @@ def test_writers_take_turns(path):
     Collection.create(path, n_bits=64).close()
     code = """
 import sys, numpy as np
-from hashlearn.search import Collection
+from hashlearn.collection import Collection
 with Collection.open(sys.argv[1]) as c:
     for i in range(60):
         c.add(np.full((2, 8), i, np.uint8))
@@ -893,11 +893,11 @@ with Collection.open(sys.argv[1]) as c:
 @pytest.mark.parametrize(
     ("sql", "use", "words"),
     [
-        ("UPDATE items SET payload = '{'", lambda c: c.get([0]), "payload of item 0 is no JSON"),
-        (f"UPDATE items SET payload = '{'[' * 100_000}'", lambda c: c.get([0]), "payload of item 0 is no JSON"),
-        ("UPDATE meta SET value = '[' WHERE name = 'info'", lambda c: c.info, "no JSON"),
-        ("UPDATE meta SET value = '[]' WHERE name = 'info'", lambda c: c.info, "no JSON object"),
-        (f"UPDATE meta SET value = '{'[' * 100_000}' WHERE name = 'info'", lambda c: c.info, "no JSON"),
+        ("UPDATE items SET payload = '{'", lambda c: c.get([0]), "payload of item 0 is not JSON"),
+        (f"UPDATE items SET payload = '{'[' * 100_000}'", lambda c: c.get([0]), "payload of item 0 is not JSON"),
+        ("UPDATE meta SET value = '[' WHERE name = 'info'", lambda c: c.info, "not a JSON object"),
+        ("UPDATE meta SET value = '[]' WHERE name = 'info'", lambda c: c.info, "not a JSON object"),
+        (f"UPDATE meta SET value = '{'[' * 100_000}' WHERE name = 'info'", lambda c: c.info, "not a JSON object"),
     ],
 )
 def test_damage_that_shows_later(path, sql, use, words):

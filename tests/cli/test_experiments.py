@@ -1,4 +1,4 @@
-"""``hashlearn reproduce`` as a person types it."""
+"""``hashlearn reproduce`` and ``hashlearn report`` as a person types them."""
 
 import json
 import os
@@ -86,20 +86,22 @@ def test_what_is_left_out_and_what_stands_in_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["fig-9"], "no experiment is named 'fig-9'; there are: fig-cifar10, fig-mnist, "),
-        (["--methods", "foo"], "no method of the experiments is named 'foo'; there are: lsh, sh, "),
+        (["fig-9"], "no experiment is named 'fig-9': choose from fig-cifar10, fig-mnist, "),
+        (["--methods", "foo"], "no method of the experiments is named 'foo': choose from lsh, sh, "),
+        (["fig-minst"], "no experiment is named 'fig-minst': did you mean fig-mnist?"),
+        (["--methods", "udhdnn"], "no method of the experiments is named 'udhdnn': did you mean udh-dnn?"),
         (
             ["--bits", "16", "--bits", "x"],
-            "--bits must be whole numbers with commas between, such as 16,32; got '16,x'.",
+            "--bits must be whole numbers separated by commas, such as 16,32; got '16,x'.",
         ),
-        (["--bits", "x"], "--bits must be whole numbers with commas between, such as 16,32; got 'x'."),
+        (["--bits", "x"], "--bits must be whole numbers separated by commas, such as 16,32; got 'x'."),
         (["--bits", ""], "--bits must be whole numbers"),
         (["--bits", "7"], "nothing is left to run"),
         (["--bits", "7", "--list"], "nothing is left to run"),
         (["--seeds", "0"], "seeds must be at least 1; got 0."),
         (["--jobs", "0", "--quick", "--data", "digits"], "jobs must be at least 1; got 0."),
         (["--data", "digits"], "--data goes with --quick"),
-        (["--quick", "--data", "foo"], "data must be one of digits, mnist, "),
+        (["--quick", "--data", "foo"], "no data set is named 'foo': choose from digits, mnist, "),
         (["--quick", "--data", "digits", "--out", __file__], "--out must be a folder; "),
     ],
 )

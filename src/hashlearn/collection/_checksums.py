@@ -1,8 +1,8 @@
-"""The checksum of a collection's items: a sum of their hashes, to which a change adds and from which it takes away.
+"""The checksum of a collection's items: the sum of their hashes, which a change updates without reading all items.
 
-The hash of an item is made of its id, the words of its code, and the CRC-32 of its source and of its payload, each word
-mixed by a function that maps no two words to one (splitmix64's). So a single word that is changed always changes the
-sum, and so does an item that is missing or there twice.
+The hash of an item combines its id, the words of its code, and the CRC-32 of its source and of its payload. Each word
+is mixed by a bijection (splitmix64's). So a change of a single word always changes the sum, and so does an item that is
+missing or duplicated.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.search._schema import Damage
-
 _STEP = 0x9E3779B97F4A7C15
 _MODULUS = 1 << 64
 
 
+class Damage(Exception):
+    """What is wrong with a file; the message continues a sentence that names it."""
+
+
 class Rows(NamedTuple):
-    """Items by id: ids (n,), packed codes (n, bytes), sources and payloads as the file has them."""
+    """Items ordered by id: ids (n,), packed codes (n, n_bytes), sources and payloads as they are stored."""
 
     ids: NDArray[np.int64]
     codes: NDArray[np.uint8]
@@ -32,7 +34,7 @@ class Rows(NamedTuple):
         rows = slice(start, stop)
         return Rows(self.ids[rows], self.codes[rows], self.sources[rows], self.payloads[rows])
 
-    def and_then(self, more: Rows) -> Rows:
+    def concatenate(self, more: Rows) -> Rows:
         return Rows(
             np.concatenate([self.ids, more.ids]),
             np.concatenate([self.codes, more.codes]),
@@ -41,11 +43,8 @@ class Rows(NamedTuple):
         )
 
 
-def checked_rows(rows: list[Any], width: int) -> Rows:
-    """Rows (id, code, source, payload) by id, as columns; a Damage if one is not of its type or length.
-
-    Rows (id, code) have no texts.
-    """
+def check_rows(rows: list[Any], width: int) -> Rows:
+    """Turn rows (id, code, source, payload), or (id, code), into columns; raise Damage at a wrong type or length."""
     if not rows:
         return Rows(np.empty(0, np.int64), np.empty((0, width), np.uint8), (), ())
     ids, codes, *texts = zip(*rows, strict=True)
@@ -53,18 +52,18 @@ def checked_rows(rows: list[Any], width: int) -> Rows:
     if set(map(type, codes)) != {bytes} or set(map(len, codes)) != {width}:
         raise Damage(f"a code is not {width} bytes")
     if not {*map(type, sources), *map(type, payloads)} <= {str, type(None)}:
-        raise Damage("a source or payload is no text")
+        raise Damage("a source or payload is not text")
     numbers = np.array(ids, dtype=np.int64)
     if numbers[0] < 0 or numbers[-1] == np.iinfo(np.int64).max or (numbers[1:] <= numbers[:-1]).any():
-        raise Damage("its ids do not ascend from 0 on")
+        raise Damage("its ids are not ascending from 0")
     return Rows(numbers, np.frombuffer(b"".join(codes), np.uint8).reshape(-1, width), sources, payloads)
 
 
 def resized(batches: Iterable[Rows], size: int) -> Iterator[Rows]:
-    """The same items, so many at a time."""
+    """Iterate over the same items in batches of ``size``."""
     rest: Rows | None = None
     for batch in batches:
-        rows = batch if rest is None else rest.and_then(batch)
+        rows = batch if rest is None else rest.concatenate(batch)
         whole = len(rows.ids) - len(rows.ids) % size
         for start in range(0, whole, size):
             yield rows.part(start, start + size)
@@ -74,7 +73,7 @@ def resized(batches: Iterable[Rows], size: int) -> Iterator[Rows]:
 
 
 class Tally(NamedTuple):
-    """How many items there are, and the sum of their hashes."""
+    """A number of items, and the sum of their hashes."""
 
     n_items: int
     total: int
@@ -86,12 +85,12 @@ class Tally(NamedTuple):
         return Tally(self.n_items - other.n_items, (self.total - other.total) % _MODULUS)
 
 
-NOTHING = Tally(0, 0)
+EMPTY = Tally(0, 0)
 
 
-def as_meta(of: Tally) -> dict[str, Any]:
-    """How a file keeps it."""
-    return {"n_items": of.n_items, "checksum": f"{of.total:016x}"}
+def to_meta(value: Tally) -> dict[str, Any]:
+    """The values of ``meta`` that store it."""
+    return {"n_items": value.n_items, "checksum": f"{value.total:016x}"}
 
 
 def tally(rows: Rows) -> Tally:
@@ -107,11 +106,10 @@ def tally(rows: Rows) -> Tally:
 
 
 def _text_words(texts: Sequence[str | None]) -> NDArray[np.uint64]:
-    """A word for each text; another one for a text that is not there."""
+    """A word for each text; 0 for None, which no text has."""
     if None in texts:
-        texts_there = [text for text in texts if text is not None]
         words = np.zeros(len(texts), np.uint64)
-        words[[text is not None for text in texts]] = _text_words(texts_there)
+        words[[text is not None for text in texts]] = _text_words([text for text in texts if text is not None])
         return words
     crcs = np.fromiter(map(crc32, map(str.encode, texts)), np.uint64, len(texts))  # type: ignore[arg-type]
     return crcs + np.uint64(_MODULUS // 2)

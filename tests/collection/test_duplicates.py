@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hashlearn.codes import hamming, pack
-from hashlearn.search import HammingIndex, duplicates, near_duplicates
+from hashlearn.collection import duplicates, near_duplicates
+from hashlearn.search import HammingIndex
 
 
 def by_all_pairs(ids, codes, radius):

@@ -1,0 +1,55 @@
+"""Items of a collection, and how they are stored: codes as bytes, sources as text, payloads as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hashlearn.storage import is_unicode
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item of a collection."""
+
+    id: int
+    source: str | None
+    payload: Any
+
+
+def to_blobs(codes: NDArray[np.uint8]) -> Iterable[bytes]:
+    content, width = np.ascontiguousarray(codes).tobytes(), codes.shape[1]
+    return (content[i : i + width] for i in range(0, len(content), width))
+
+
+def check_sources(sources: Sequence[str | None] | None, n: int) -> list[str | None]:
+    checked: list[str | None] = [None] * n if sources is None else list(sources)
+    if len(checked) != n:
+        raise ValueError(f"there must be a source for each of the {n} items; got {len(checked)}.")
+    for source in checked:
+        if source is not None and not (isinstance(source, str) and is_unicode(source)):
+            raise ValueError(f"a source must be Unicode text or None; got {source!r}.")
+    return checked
+
+
+def payload_texts(payloads: Sequence[Any] | None, n: int) -> list[str | None]:
+    values = [None] * n if payloads is None else list(payloads)
+    if len(values) != n:
+        raise ValueError(f"there must be a payload for each of the {n} items; got {len(values)}.")
+    return [None if payload is None else to_json("a payload", payload) for payload in values]
+
+
+def to_json(name: str, value: Any) -> str:
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text.encode()
+    except RecursionError:
+        raise ValueError(f"{name} must be a JSON value; this one is nested too deep.") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a JSON value; got {value!r} ({error}).") from None
+    return text

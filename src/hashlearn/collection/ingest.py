@@ -1,0 +1,282 @@
+"""Add pictures and vectors to a collection in batches. Each batch is one transaction; an interrupted call resumes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hashlearn.collection._items import payload_texts
+from hashlearn.errors import ModelFileError
+from hashlearn.progress import progress_bar
+from hashlearn.storage import content_key, is_unicode
+
+if TYPE_CHECKING:
+    from hashlearn.collection.collection import Collection
+    from hashlearn.features import Extractor
+    from hashlearn.hashers import Hasher
+
+__all__ = ["Ingested", "model_extractor", "open_or_create"]
+
+_BATCH = 10_000
+
+
+@dataclass
+class Ingested:
+    """The result of adding pictures or vectors to a collection.
+
+    Attributes
+    ----------
+    added
+        Number of items that were added.
+    already_present
+        Number of pictures or rows that were skipped, since they are in the collection.
+    unreadable
+        Pictures that can't be read: path and reason.
+    known_codes
+        Number of vectors, added under new ids, whose codes were in the collection before. If it is equal to ``added``,
+        the vectors may have been added before.
+    """
+
+    added: int = 0
+    already_present: int = 0
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+    known_codes: int = 0
+
+
+def model_extractor(model: Hasher) -> Extractor | None:
+    """Make the extractor whose vectors the model was trained on; None if it was not trained on pictures."""
+    from hashlearn.features import make_extractor
+
+    metadata = model.metadata_
+    # A text that is not a JSON object is a note.
+    description = metadata.notes.get("features") if metadata.features is None else metadata.features
+    if description is None:
+        return None
+    try:
+        return make_extractor(description)
+    except ValueError as error:
+        raise ModelFileError(f"the model's description of its features can't be read: {error}") from None
+
+
+def open_or_create(
+    path: str | os.PathLike[str],
+    model: Hasher,
+    *,
+    source: str,
+    folder: str | os.PathLike[str] | None = None,
+    vectors: NDArray[Any] | None = None,
+) -> Collection:
+    """Open the collection at ``path`` if it was created with the same model and input, or create it.
+
+    It does not add the input: :meth:`Collection.add_images` or :meth:`Collection.add_vectors` does, and resumes if
+    that was interrupted.
+
+    Parameters
+    ----------
+    path
+        The file.
+    model
+        Computes the codes.
+    source
+        The name of the input, stored with the collection.
+    folder
+        The folder of the pictures, for a collection of pictures. It is stored relative to the collection, so that both
+        can be moved together.
+    vectors
+        The vectors, for a collection of vectors. Their rows are their ids; items added later get larger ids.
+    """
+    from hashlearn.collection.collection import Collection
+    from hashlearn.features import find_images
+
+    path = Path(path)
+    info: dict[str, Any] = {"input": source}
+    if vectors is not None:
+        if vectors.shape[1] != model.n_features_in_:
+            raise ValueError(f"the model takes vectors of {model.n_features_in_} numbers; got {vectors.shape[1]}.")
+        info |= {"rows": len(vectors), "content": content_key(vectors)}
+    if not path.exists():
+        if folder is not None:
+            if (extractor := model_extractor(model)) is None:
+                raise ValueError(
+                    "the model was trained on vectors, not on pictures: give vectors, or fit it on a folder."
+                )
+            find_images(folder)  # raises if there is no picture, before a file is created
+            root = _relative(folder, Path(os.path.realpath(path)).parent)
+            info |= {"features": extractor.description(), "root": root}
+        try:
+            return Collection.create(path, model=model, info=info, first_id=0 if vectors is None else len(vectors))
+        except FileExistsError:
+            if not path.exists():  # files of an earlier collection are in the way
+                raise
+            # Another process has created it meanwhile.
+    collection = Collection.open(path)
+    try:
+        _check_same_input(collection, model, info, folder)
+    except BaseException:
+        collection.close()
+        raise
+    return collection
+
+
+def _check_same_input(
+    collection: Collection, model: Hasher, info: dict[str, Any], folder: str | os.PathLike[str] | None
+) -> None:
+    path, source, stored = collection.path, info["input"], collection.info
+    if not collection.has_model(model):
+        raise ValueError(f"{path} was made with another model: choose another name.")
+    differs = stored.get("input") != source
+    if folder is not None and stored.get("features") is not None:
+        root = collection.root
+        differs = not (root.exists() and os.path.samefile(folder, root))
+        source, stored["input"] = os.path.normpath(folder), display_root(collection)
+    if differs:
+        raise ValueError(f"{path} was made of {stored.get('input')}, not of {source}: hashlearn add adds to it.")
+    if any(stored.get(name) != info.get(name) for name in ("rows", "content")):
+        raise ValueError(f"{source} is not what {path} was made of: make another, or add to it with hashlearn add.")
+
+
+def _relative(path: str | os.PathLike[str], start: str | os.PathLike[str]) -> str:
+    try:
+        return Path(os.path.relpath(os.path.realpath(path), os.path.realpath(start))).as_posix()
+    except ValueError:  # on another drive
+        return Path(path).resolve().as_posix()
+
+
+def display_root(collection: Collection) -> str:
+    """The collection's root for messages: relative to the path that the user gave, unless that is a link elsewhere."""
+    beside = collection.path.parent / str(collection.info.get("root", "."))
+    same = os.path.realpath(beside) == os.path.realpath(collection.root)
+    return os.path.normpath(beside if same else collection.root)
+
+
+def add_images(
+    collection: Collection,
+    extractor: Extractor,
+    images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    show_progress: bool | None,
+    batch: int | None,
+) -> Ingested:
+    """See :meth:`Collection.add_images`."""
+    from hashlearn.features import image_vectors
+
+    folder, paths = _find_pictures(images)
+    to_source = _source_namer(folder, collection.root)
+    by_source = {to_source(path): path for path in paths}  # one picture, however its path is written
+    known, result = collection.find_ids(list(by_source)), Ingested()
+    sources = {path: source for source, path in by_source.items() if source not in known}
+    result.already_present = len(by_source) - len(sources)
+    with progress_bar("indexing", len(sources), unit="pictures", show=show_progress) as advance:
+
+        def skip(path: str, reason: str) -> None:
+            result.unreadable.append((path, reason))
+            advance(1)
+
+        for read, vectors in image_vectors(folder, list(sources), extractor, batch=batch, on_error=skip):
+            codes = collection.encode(vectors)
+            added = collection.add(codes, sources=[sources[path] for path in read], unless_there=True)
+            result.added += len(added)
+            result.already_present += len(read) - len(added)  # added by another process meanwhile
+            advance(len(read))
+    return result
+
+
+def _find_pictures(images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, list[str]]:
+    """A folder, and the paths of pictures relative to it."""
+    from hashlearn.features import find_images
+
+    if isinstance(images, (str, os.PathLike)):
+        if os.path.isdir(images):
+            return os.fspath(images), find_images(images)
+        images = [images]
+    paths: list[str] = []
+    for path in [os.fspath(image) for image in images]:
+        if os.path.isdir(path):
+            paths += [os.path.join(path, below) for below in find_images(path)]
+        elif not is_unicode(path):
+            raise ValueError(f"{path!a} has a name that is not UTF-8, which can't be stored: rename it.")
+        elif os.path.exists(path):
+            paths.append(path)
+        else:
+            raise FileNotFoundError(f"{path} is neither a picture nor a folder.")
+    return os.curdir, paths
+
+
+def _source_namer(folder: str | os.PathLike[str], root: Path) -> Callable[[str], str]:
+    """A function from a path relative to ``folder`` to the same path relative to ``root``."""
+    base, start = os.path.realpath(folder), os.path.realpath(root)
+    # Links among the folders are followed; a link to a picture is a picture of its own.
+    resolve = cache(lambda below: os.path.relpath(os.path.realpath(os.path.join(base, below)), start))
+
+    def to_source(path: str) -> str:
+        below, file = os.path.split(path)
+        return Path(resolve(below), file).as_posix()
+
+    return to_source
+
+
+def add_vectors(
+    collection: Collection,
+    vectors: NDArray[Any],
+    *,
+    ids: ArrayLike | None,
+    payloads: Sequence[Any] | None,
+    by_row: bool,
+    show_progress: bool | None,
+) -> Ingested:
+    """See :meth:`Collection.add_vectors`."""
+    if by_row and ids is not None:
+        raise ValueError("give ids or by_row, not both.")
+    result, n = Ingested(), len(vectors)
+    given = None if ids is None else np.asarray(ids)
+    for name, values in (("id", given), ("payload", payloads)):
+        if values is not None and len(values) != n:
+            raise ValueError(f"there must be one {name} for each of the {n:,} vectors; got {len(values):,}.")
+    # All of them before the first batch, which would stay if a later one failed.
+    payload_texts(payloads, n)
+    if given is not None:
+        collection.refresh()
+        collection.check_new(given)
+    known = _sortable(collection.index.codes) if given is None and not by_row else None
+    if known is not None:
+        known.sort()
+    with progress_bar("indexing", n, unit="vectors", show=show_progress) as advance:
+        for start in range(0, n, _BATCH):
+            rows = np.arange(start, min(start + _BATCH, n))
+            size = len(rows)
+            if by_row:
+                rows = rows[~collection.index.contains(rows)]
+                result.already_present += size - len(rows)
+            if len(rows):
+                part = slice(int(rows[0]), int(rows[-1]) + 1)
+                block = vectors[part] if len(rows) == part.stop - part.start else vectors[rows]
+                chosen = rows if by_row else None if given is None else given[rows]
+                texts = None if payloads is None else [payloads[row] for row in rows.tolist()]
+                codes = collection.encode(block)
+                added = collection.add(codes, ids=chosen, payloads=texts, unless_there=by_row)
+                result.added += len(added)
+                result.already_present += len(rows) - len(added)
+                if known is not None:
+                    result.known_codes += _count_members(_sortable(codes), known)
+            advance(size)
+    return result
+
+
+def _sortable(codes: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+    """A copy of packed codes (n, n_bytes) as (n,) byte strings, which NumPy sorts."""
+    return np.array(codes, order="C").view(f"S{codes.shape[1]}").reshape(-1)
+
+
+def _count_members(values: NDArray[np.bytes_], known: NDArray[np.bytes_]) -> int:
+    """How many of the values are in the sorted array ``known``."""
+    if not len(known):
+        return 0
+    places = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    return int((known[places] == values).sum())

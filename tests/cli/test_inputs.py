@@ -1,0 +1,154 @@
+"""What a data set's name, a file and a folder stand for; labels of pictures."""
+
+import numpy as np
+import pytest
+
+import hashlearn
+from command_line import picture, run
+from hashlearn.cli.inputs import describe_dataset, find_kind
+
+
+def test_a_model_file_says_its_split():
+    assert describe_dataset("cifar10-dh", 3) == "cifar10-dh split 3"
+    assert describe_dataset("mnist", None) == "mnist"
+
+
+def test_kinds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.npy").touch()
+    (tmp_path / "photos").mkdir()
+    assert [find_kind(name) for name in ("digits", "x.npy", "photos")] == ["dataset", "file", "folder"]
+    with pytest.raises(FileNotFoundError, match=r"digit is neither .*: did you mean digits\?"):
+        find_kind("digit")
+    with pytest.raises(ValueError, match="photos is a folder, so --key and --source would have no effect"):
+        find_kind("photos", key="x", source="y", side=3, skip_unreadable=False)
+
+
+def test_a_data_sets_name_is_the_data_set(tmp_path):
+    (tmp_path / "digits").mkdir()
+    done = run("fit", "digits", "-b", 8, "-o", "m", cwd=tmp_path)
+    words = "hashlearn: note: digits is the data set; ./digits would be the folder.\n"
+    assert done.stderr == words
+    done = run("index", "m", "digits", "-o", "d.hl", cwd=tmp_path)
+    assert "1,500 items added" in done.stdout
+    assert done.stderr == words
+    assert run("encode", "m", "digits", "-o", "digits/c.npy", cwd=tmp_path).stderr == words
+
+
+def test_a_sample_is_learned_from(vectors):
+    folder, X = vectors
+    rows = np.sort(np.random.default_rng(0).choice(500, 200, replace=False))
+    expected = hashlearn.ITQ(20, random_state=0).fit(X[rows])
+    np.testing.assert_array_equal(hashlearn.load(folder / "m").encode(X), expected.encode(X))
+
+
+# -- labels -----------------------------------------------------------------------------------------------------------
+
+
+def test_labels_are_refused_by_a_method_that_learns_without(tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).random((20, 5)))
+    np.save(tmp_path / "y.npy", np.arange(20))
+    done = run("fit", tmp_path / "x.npy", "-b", 4, "--labels", tmp_path / "y.npy", "-o", tmp_path / "m", code=2)
+    assert done.stderr == "hashlearn: error: itq learns without labels: leave --labels out.\n"
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory):
+    """Pictures in subfolders, one of which can't be read, and one class with subfolders of its own."""
+    folder = tmp_path_factory.mktemp("classes")
+    for name in ("photos/cats", "photos/dogs/big", "photos/dogs/small", "one/cats"):
+        (folder / name).mkdir(parents=True)
+    picture(0).save(folder / "one" / "cats" / "0.png")
+    for i in range(24):
+        picture(i).save(folder / "photos" / ("cats", "dogs/big", "dogs/small")[i % 3] / f"{i:02}.png")
+    (folder / "photos" / "cats" / "broken.png").write_text("not a picture")
+    return folder
+
+
+FIT = ("fit", "photos", "-m", "sdh", "-b", 8, "--side", 16, "-p", "n_anchors=10")
+
+
+def expected_codes(folder, paths, labels):
+    """Of SDH, learned through the library."""
+    from hashlearn.features import GistExtractor, image_vectors
+
+    ((_, X),) = image_vectors(folder / "photos", paths, GistExtractor(side=16))
+    return X, hashlearn.SDH(8, n_anchors=10, random_state=0).fit(X, labels).encode(X)
+
+
+def readable(folder):
+    from hashlearn.features import find_images
+
+    return [path for path in find_images(folder / "photos") if "broken" not in path]
+
+
+def test_the_subfolders_are_the_labels(classes, tmp_path):
+    done = run(*FIT, "--labels", "folders", "-o", tmp_path / "m", cwd=classes)
+    assert "from 24 vectors of 512 (photos)" in done.stdout
+    assert "1 of 25 pictures can't be read" in done.stderr
+    paths = readable(classes)
+    X, codes = expected_codes(classes, paths, [path.split("/")[0] for path in paths])
+    np.testing.assert_array_equal(hashlearn.load(tmp_path / "m").encode(X), codes)
+
+
+def test_labels_in_a_file_are_in_the_order_of_find_images(classes, tmp_path):
+    from hashlearn.features import find_images
+
+    labels = {path: f"class {i % 3}" for i, path in enumerate(find_images(classes / "photos"))}
+    (tmp_path / "y.txt").write_text("".join(f"{label}\n" for label in labels.values()))
+    run(*FIT, "--labels", tmp_path / "y.txt", "-o", tmp_path / "m", cwd=classes)
+    paths = readable(classes)
+    X, codes = expected_codes(classes, paths, [labels[path] for path in paths])
+    np.testing.assert_array_equal(hashlearn.load(tmp_path / "m").encode(X), codes)
+
+
+def test_labels_follow_the_sample(classes, tmp_path):
+    from hashlearn.features import find_images
+
+    run(*FIT, "--labels", "folders", "--sample", 15, "-o", tmp_path / "m", cwd=classes)
+    everything = find_images(classes / "photos")
+    rows = np.sort(np.random.default_rng(0).choice(len(everything), 15, replace=False))
+    paths = [everything[row] for row in rows if "broken" not in everything[row]]
+    X, codes = expected_codes(classes, paths, [path.split("/")[0] for path in paths])
+    np.testing.assert_array_equal(hashlearn.load(tmp_path / "m").encode(X), codes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["photos", "-m", "ksh"], "ksh learns from labels: --labels folders takes the names of the subfolders."),
+        (["photos/cats", "-m", "ksh"], "ksh learns from labels: give them with --labels FILE."),
+        (["photos", "--labels", "folders"], "itq learns without labels: leave --labels out."),
+        (["photos", "-m", "ksh", "--labels", "three.txt"], "a label for each of the 25 pictures; it has 3."),
+        (["photos", "-m", "ksh", "--labels", "none.txt"], "none.txt"),
+        (["photos", "-m", "ksh", "--labels", "same.txt"], "ksh needs pictures of at least two classes; got one, cat."),
+        (["photos/dogs/big", "-m", "ksh", "--labels", "folders"], "8 of 8 are not, 01.png first."),
+        (["one", "-m", "ksh", "--labels", "folders"], "ksh needs pictures of at least two classes; got one, cats."),
+        (["photos", "--labels", "folders", "-m", "ksh", "--sample", "1"], "--sample must be at least 2; got 1."),
+        (["x.npy", "-m", "ksh", "--labels", "folders"], "ksh learns from labels: give them with --labels FILE."),
+    ],
+)
+def test_labels_are_checked_before_any_picture_is_read(arguments, words, classes, monkeypatch):
+    def fail(*_, **__):
+        raise AssertionError("a picture was read")
+
+    monkeypatch.setattr("hashlearn.features.image_vectors", fail)
+    monkeypatch.setattr("hashlearn.features.GistExtractor.prepare", fail)
+    (classes / "three.txt").write_text("a\nb\na\n")
+    (classes / "same.txt").write_text("cat\n" * 25)
+    np.save(classes / "x.npy", np.ones((9, 4)))
+    done = run("fit", *arguments, "-o", "m", cwd=classes, code=2)
+    assert done.stderr.count("\n") == 1
+    assert words in done.stderr
+    assert not (classes / "m").exists()
+
+
+def test_a_folder_where_nothing_can_be_read_is_refused(tmp_path, made):
+    (tmp_path / "bad").mkdir()
+    for name in ("a.png", "b.png"):
+        (tmp_path / "bad" / name).write_text("not a picture")
+    done = run("fit", "bad", "-o", "m", cwd=tmp_path, code=2)
+    assert "bad must hold at least 2 pictures that can be read; found 0" in done.stderr
+    done = run("encode", made / "photos.model", "bad", "--skip-unreadable", "-o", "c.npy", cwd=tmp_path, code=2)
+    assert "bad holds no picture that can be read" in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"bad"}
