@@ -128,8 +128,9 @@ def make_hasher(method: str, bits: int, seed: int | None, parameters: list[str])
         chosen[name] = _parse_parameter(value)
     hasher = METHODS[method](n_bits=bits, **chosen)
     if hasher.is_random:
-        return hasher.set_params(random_state=seed or 0)
-    refuse_options(f"{method} draws nothing at random with these parameters", seed=seed)
+        hasher.set_params(random_state=seed or 0)
+    else:
+        refuse_options(f"{method} draws nothing at random with these parameters", seed=seed)
     return hasher
 
 
