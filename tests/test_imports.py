@@ -19,7 +19,7 @@ import hashlearn
 SRC = Path(hashlearn.__file__).parents[1]
 
 # Foundations import one another and nothing else of hashlearn; everybody may import them.
-FOUNDATIONS = {"codes", "errors", "labels", "memory", "progress", "storage", "threads", "_safetensors"}
+FOUNDATIONS = {"codes", "errors", "labels", "memory", "progress", "storage", "threads", "_arrays", "_safetensors"}
 # What each package may import beside itself and the foundations.
 MAY_IMPORT: dict[str, set[str]] = {
     "vectors": set(),

@@ -7,14 +7,12 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Indices
 from hashlearn.labels import class_numbers
 
-Array = NDArray[Any]
 
-
-def checked_classes(y: list[Hashable] | None, method: str) -> tuple[Array, NDArray[np.intp]]:
+def checked_classes(y: list[Hashable] | None, method: str) -> tuple[Array, Indices]:
     """The classes, sorted if they can be, and each sample's number among them; fewer than 2 are refused."""
     assert y is not None
     classes, numbers = class_numbers(y)
@@ -32,7 +30,7 @@ def places(numbers: Array) -> Array:
     return out
 
 
-def draw(numbers: Array, per_class: int | None, rng: np.random.Generator) -> NDArray[np.intp]:
+def draw(numbers: Array, per_class: int | None, rng: np.random.Generator) -> Indices:
     """Rows, in ascending order: ``per_class`` of each class at random, or all it has; None: all."""
     if per_class is None:
         return np.arange(len(numbers))
@@ -54,9 +52,7 @@ def warn_of_small(classes: Array, counts: Array, per_class: int | None, *, stack
     )
 
 
-def draw_samples(
-    hasher: Any, y: list[Hashable] | None, rng: np.random.Generator, *, pairs: bool = True
-) -> NDArray[np.intp]:
+def draw_samples(hasher: Any, y: list[Hashable] | None, rng: np.random.Generator, *, pairs: bool = True) -> Indices:
     """Draw a method's ``samples_per_class``; gives the numbers of their classes. ``pairs``: it learns from pairs.
 
     Sets ``classes_``, ``samples_`` and ``class_counts_``, the rows that are trained on and how many of each class.
@@ -66,7 +62,7 @@ def draw_samples(
     wanted = None if hasher.samples_per_class is None else int(hasher.samples_per_class)
     warn_of_small(hasher.classes_, np.bincount(numbers), wanted, stacklevel=4)
     hasher.samples_ = draw(numbers, wanted, rng)
-    drawn: NDArray[np.intp] = numbers[hasher.samples_]
+    drawn: Indices = numbers[hasher.samples_]
     hasher.class_counts_ = np.bincount(drawn, minlength=len(hasher.classes_))
     if pairs and hasher.class_counts_.max() < 2:
         raise ValueError(

@@ -6,13 +6,11 @@ evaluation takes O(DL²) instead of O(mDL).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
+from hashlearn._arrays import Array, Floats
 
 
 class DecoderSums(NamedTuple):

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from hashlearn._arrays import Array, Floats, Signs
 from hashlearn.codes import signs
 from hashlearn.hashers import itq
 from hashlearn.hashers._blocks import Rows
@@ -22,10 +22,6 @@ from hashlearn.hashers._network import Network, Slope, Sums, flatten
 from hashlearn.hashers._optim import Minimum
 from hashlearn.hashers._parameters import CALLBACK, Rule, choice, count, either, number, optional
 from hashlearn.threads import ThreadMap
-
-Array = NDArray[Any]
-Codes = NDArray[np.int8]
-Floats = NDArray[np.float64]
 
 # Training has converged if its last B step changed at most this share of the bits.
 _SETTLED = 0.01
@@ -121,7 +117,7 @@ class DNNHasher(LayeredHasher):
     def _lambdas(self) -> Lambdas:
         return Lambdas(float(self.lambda1), float(self.lambda2), float(self.lambda3), float(self.lambda4))
 
-    def _start(self, X: Array, rng: np.random.Generator, threads: ThreadMap) -> tuple[Rows, Network, Floats, Codes]:
+    def _start(self, X: Array, rng: np.random.Generator, threads: ThreadMap) -> tuple[Rows, Network, Floats, Signs]:
         """Return the scaled rows, the network, its first parameters, and the codes of ITQ; set offset_ and scale_."""
         mean, covariance = mean_and_covariance(X, threads)
         components, _ = itq.learn(X, mean, covariance, self.n_bits_, rng, threads)
@@ -193,9 +189,7 @@ class DNNHasher(LayeredHasher):
         }
 
 
-def _offset_and_scale(
-    X: Array, scale: float | str | None, mean: Floats, variance: float
-) -> tuple[Floats, NDArray[np.float64]]:
+def _offset_and_scale(X: Array, scale: float | str | None, mean: Floats, variance: float) -> tuple[Floats, Floats]:
     """Return what is taken off X and what it is divided by; ``variance``: its total."""
     if isinstance(scale, str):  # "range"
         offset = X.min(axis=0).astype(np.float64)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from hashlearn._arrays import Array, Floats, Indices
 
 if TYPE_CHECKING:
     from hashlearn.evaluation import Truth
     from hashlearn.hashers._dnn import DNNHasher
 
-Array = NDArray[Any]
 
 # How many training samples a validation searches among, at most; and at least, for each neighbour that it looks for.
 _DATABASE, _LEAST_DATABASE = 50_000, 10
@@ -85,7 +85,7 @@ class EarlyStop:
         hasher.__dict__.update(self.best)
 
 
-def nearest(queries: Array, X: Array, database: Array, k: int) -> NDArray[np.intp]:
+def nearest(queries: Array, X: Array, database: Array, k: int) -> Indices:
     """Places in ``database``, rows of X, of the ``k`` nearest of each query, by (distance, place). Exact."""
     from hashlearn.evaluation import euclidean_neighbours
 
@@ -107,7 +107,7 @@ def nearest(queries: Array, X: Array, database: Array, k: int) -> NDArray[np.int
     return np.searchsorted(database, rows)
 
 
-def _squares(rows: Array, query: Array) -> NDArray[np.float64]:
+def _squares(rows: Array, query: Array) -> Floats:
     """Squared distances, in float64."""
     difference = rows - query.astype(np.float64)
     return np.asarray(np.einsum("ij,ij->i", difference, difference))

@@ -13,19 +13,14 @@ A, a     (p, L)    weights, intercept
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats
 from hashlearn.hashers._blocks import row_blocks
 from hashlearn.hashers._linear import check_squares
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.steps import Affine, Center, Gaussian, Step, UnitLength, center, compute_type
 from hashlearn.threads import ThreadMap
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 KERNELS = ("rbf", "linear")
 

@@ -31,14 +31,12 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers.steps import ACTIVATIONS
 
 R = TypeVar("R")
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 
 class Layer(NamedTuple):

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from hashlearn._arrays import Floats
+
 Terms = dict[str, float]
 Objective = Callable[[Floats], tuple[Terms, Floats]]
 Batch = TypeVar("Batch")

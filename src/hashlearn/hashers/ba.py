@@ -41,9 +41,9 @@ from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from hashlearn._arrays import Array, Floats, Signs
 from hashlearn.codes import signs
 from hashlearn.hashers import itq
 from hashlearn.hashers._blocks import Rows, row_blocks
@@ -56,11 +56,7 @@ from hashlearn.hashers.steps import Affine, Center, Step
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
 
-Array = NDArray[Any]
-Codes = NDArray[np.int8]
-Floats = NDArray[np.float64]
-
-# Codes of up to so many bits are found exactly unless told otherwise.
+# Signs of up to so many bits are found exactly unless told otherwise.
 _EXACT_BITS = 2 * GROUP
 # Penalties and weights that float32 can tell from nothing and from all, for data whose widest range is 1.
 _LEAST, _MOST = 1e-9, 1e9
@@ -215,7 +211,7 @@ class BA(LinearHasher):
 class _Training:
     """B, h and f, and the three steps that lower E in turn."""
 
-    def __init__(self, rows: Rows, B: Codes, svms: LinearSVMs | _Liblinear, *, exact: bool) -> None:
+    def __init__(self, rows: Rows, B: Signs, svms: LinearSVMs | _Liblinear, *, exact: bool) -> None:
         self.rows, self.B, self.svms, self.exact = rows, B, svms, exact
         self.hX = B.copy()  # what the hash functions give; at first there are none
         self.A: Floats = np.zeros((rows.shape[1] + 1, B.shape[1]))
@@ -299,7 +295,7 @@ class _Liblinear:
         self.C = C
         self._X = np.asarray(rows[slice(0, len(rows))], dtype=np.float64)
 
-    def fit(self, Y: Codes, max_steps: int) -> Floats:
+    def fit(self, Y: Signs, max_steps: int) -> Floats:
         from sklearn.svm import LinearSVC
 
         def one(k: int) -> Floats:

@@ -41,8 +41,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from hashlearn._arrays import Array, Floats, Indices, Signs
 from hashlearn.codes import signs
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._classes import checked_classes, places, warn_of_small
@@ -53,10 +54,6 @@ from hashlearn.hashers._optim import Minimum, lbfgs
 from hashlearn.hashers._parameters import Rule, count, optional
 from hashlearn.progress import progress_bar
 from hashlearn.threads import thread_map
-
-Array = NDArray[Any]
-Codes = NDArray[np.int8]
-Floats = NDArray[np.float64]
 
 
 def pair_term(sums: Sums, m: int) -> tuple[float, Slope]:
@@ -74,7 +71,7 @@ def pair_floors(counts: ArrayLike, L: int) -> tuple[float, float]:
     For real values: HHᵀ has no negative eigenvalue and at most L positive ones, and S has the eigenvalues of
     N^½ (2I − 11ᵀ) N^½, N the sizes; what is left out of them is the error. For codes, whose products HHᵀ/L have a
     diagonal of 1: 1ᵀHHᵀ1 ≥ 0 bounds the mean product g of samples of different classes by −Σn²/M, M = Σ_{a≠b} n_a n_b,
-    and Σ (g + 1)² is least if all are equal to it. Codes are real values too.
+    and Σ (g + 1)² is least if all are equal to it. Signs are real values too.
     """
     n = np.asarray(counts, dtype=np.float64)
     m = n.sum()
@@ -221,7 +218,7 @@ class SDHDNN(DNNHasher):
 
     def _draw_samples(
         self, X: Array, y: list[Hashable] | None, rng: np.random.Generator
-    ) -> tuple[Array, NDArray[np.intp], Samples | None]:
+    ) -> tuple[Array, Indices, Samples | None]:
         """Return the samples to train on, the numbers of their classes, and what is kept for a validation."""
         self.classes_, numbers = checked_classes(y, "SDH-DNN")
         order = rng.permutation(len(X))
@@ -280,15 +277,13 @@ class Samples(NamedTuple):
     """Vectors and the numbers of their classes."""
 
     X: Array
-    y: NDArray[np.intp]
+    y: Indices
 
 
 class Pairs:
     """J of the network (theta) and codes B, and the two steps that lower it in turn."""
 
-    def __init__(
-        self, rows: Rows, network: Network, theta: Floats, B: Codes, y: NDArray[np.intp], lambdas: Lambdas
-    ) -> None:
+    def __init__(self, rows: Rows, network: Network, theta: Floats, B: Signs, y: Indices, lambdas: Lambdas) -> None:
         self.rows, self.network, self.theta, self.B, self.lambdas = rows, network, theta, B, lambdas
         self.y, self.n_classes = y, int(y.max()) + 1
         self._evaluate = Evaluation(network, rows)
@@ -299,7 +294,7 @@ class Pairs:
         before, self.B = self.B, self.rows.map(lambda _, X: codes(X))
         return int(np.count_nonzero(before != self.B))
 
-    def _codes(self) -> Callable[[Array], Codes]:
+    def _codes(self) -> Callable[[Array], Signs]:
         """Return the function that gives sgn(H) of a block of rows."""
         layers = self.network.cast(self.theta, self.rows.dtype)
         return lambda X: signs(self.network.outputs(layers, X))

@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from hashlearn._arrays import Array
+
 Float = type[np.float32] | type[np.float64]
 
 

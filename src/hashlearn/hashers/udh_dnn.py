@@ -40,8 +40,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats, Signs
 from hashlearn.codes import signs
 from hashlearn.errors import shown
 from hashlearn.hashers._blocks import Rows
@@ -54,10 +54,6 @@ from hashlearn.hashers._optim import Minimum, lbfgs
 from hashlearn.hashers._parameters import Rule, choice, count, number
 from hashlearn.progress import progress_bar
 from hashlearn.threads import thread_map
-
-Array = NDArray[Any]
-Codes = NDArray[np.int8]
-Floats = NDArray[np.float64]
 
 
 class UDHDNN(DNNHasher):
@@ -252,7 +248,7 @@ class Discrete:
         rows: Rows,
         network: Network,
         theta: Floats,
-        B: Codes,
+        B: Signs,
         lambdas: Lambdas,
         similarity: float = 1.0,
         *,
@@ -328,7 +324,7 @@ class Relaxed:
     """
 
     def __init__(
-        self, rows: Rows, network: Network, theta: Floats, B: Codes, lambdas: Lambdas, similarity: float = 1.0
+        self, rows: Rows, network: Network, theta: Floats, B: Signs, lambdas: Lambdas, similarity: float = 1.0
     ) -> None:
         self.rows, self.network, self.theta, self.B = rows, network, theta, B
         self.lambdas, self.similarity = lambdas._replace(quantization=0.0), similarity
