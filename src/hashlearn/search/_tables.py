@@ -3,7 +3,8 @@
 A code is cut into ``n_tables`` disjoint pieces of ``piece`` bits. Two codes within a distance r of each other agree in
 one of the pieces up to ⌊r / n_tables⌋ bits. So it is enough to look up each piece of the query, and all pieces that
 differ from it in that many bits, in the table of the piece, and to compare the codes in the table: M. Norouzi,
-A. Punjani, D. J. Fleet, "Fast exact search in Hamming space with multi-index hashing", TPAMI 2014. The tables are FAISS's.
+A. Punjani, D. J. Fleet, "Fast exact search in Hamming space with multi-index hashing", TPAMI 2014.
+The tables are FAISS's.
 
 The cost is estimated in advance: the number of lookups follows from the sizes, and the number of candidates from how
 often two stored codes agree in a piece, in a sample of pairs. Clustered codes have far more candidates than random
