@@ -1,4 +1,4 @@
-"""An HTML page of pictures, such as search results or groups of near-duplicates, in one file."""
+"""A page of pictures: the matches of each query, or groups of near-duplicates. One file, without links to others."""
 
 from __future__ import annotations
 
