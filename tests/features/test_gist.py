@@ -100,8 +100,8 @@ def test_the_numbers_are_pinned():
 def test_agrees_on_digits_and_colour_at_32(path, orientations):
     digits = load_digits().images[:8]
     large = np.kron(digits, np.ones((4, 4)))
-    colour = np.random.default_rng(0).integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
-    for images in (large, colour, pictures(32, 32)):
+    color = np.random.default_rng(0).integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
+    for images in (large, color, pictures(32, 32)):
         want = slow.gist_reference(images, orientations)
         assert max(errors(describe(images, orientations, path), want)) < 1e-5
 
@@ -150,11 +150,11 @@ def test_intensity_scale_and_offset_do_not_matter(path):
 
 
 def test_grey_is_the_mean_of_the_channels():
-    grey = pictures(12, 14)
-    np.testing.assert_allclose(gist(np.repeat(grey[..., None], 3, axis=3)), gist(grey), atol=1e-6)
-    np.testing.assert_array_equal(gist(grey[..., None]), gist(grey))
-    colour = np.random.default_rng(1).integers(0, 256, (3, 12, 14, 3), dtype=np.uint8)
-    np.testing.assert_allclose(gist(colour), gist(colour.mean(axis=3)), atol=1e-6)
+    gray = pictures(12, 14)
+    np.testing.assert_allclose(gist(np.repeat(gray[..., None], 3, axis=3)), gist(gray), atol=1e-6)
+    np.testing.assert_array_equal(gist(gray[..., None]), gist(gray))
+    color = np.random.default_rng(1).integers(0, 256, (3, 12, 14, 3), dtype=np.uint8)
+    np.testing.assert_allclose(gist(color), gist(color.mean(axis=3)), atol=1e-6)
 
 
 @pytest.mark.parametrize("path", PATHS)

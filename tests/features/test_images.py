@@ -349,7 +349,7 @@ def test_no_paths_and_bad_arguments(folder):
     for batch in (0, -1, 2.0, "8"):
         with pytest.raises(ValueError, match="batch must be a positive whole number; got"):
             image_vectors(folder, [], SMALL, batch=batch)
-    with pytest.raises(ValueError, match="paths must be several paths"):
+    with pytest.raises(ValueError, match="paths must be a sequence of paths"):
         image_vectors(folder, "00.png", SMALL)
 
 

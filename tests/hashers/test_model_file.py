@@ -196,7 +196,7 @@ def test_what_could_not_be_read_again_is_not_saved(tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "[" * 10_000, "{}", "5", '{"version": 1e999}', '{"version": 1, "kind": "gist", "side": 1e9}', "NaN"]
 )
-def test_features_that_are_none_are_said_to_be_the_models(text, tmp_path):
+def test_invalid_features_of_a_model_are_refused(text, tmp_path):
     from hashlearn.collection.ingest import model_extractor
 
     metadata = ModelMetadata(notes={"features": text})
