@@ -372,6 +372,7 @@ def test_any_number_of_layers(units, constraint, digits):
         {"constraint": "relaxed"},
         {"max_iter": 3},
         {"lbfgs_iter": 11},
+        {"lbfgs_memory": 2},
         {"sweeps": 1},
         {"decoder": "lbfgs"},
         {"init": "itq"},

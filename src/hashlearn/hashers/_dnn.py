@@ -19,7 +19,7 @@ from hashlearn.hashers._init import INITS, eigen_layers, itq_layers
 from hashlearn.hashers._layered import VARIANCE, LayeredHasher, units_by_length
 from hashlearn.hashers._linear import mean_and_covariance
 from hashlearn.hashers._network import Network, Slope, Sums, flatten
-from hashlearn.hashers._optim import Minimum
+from hashlearn.hashers._optim import MEMORY, Minimum
 from hashlearn.hashers._parameters import CALLBACK, Rule, choice, count, either, number, optional
 from hashlearn.threads import ThreadMap
 
@@ -78,6 +78,7 @@ class DNNHasher(LayeredHasher):
 
     max_iter: int
     lbfgs_iter: int
+    lbfgs_memory: int
     init: str
     scale: float | str | None
     validation: int | None
@@ -91,10 +92,12 @@ class DNNHasher(LayeredHasher):
     _beside_state: ClassVar[tuple[str, ...]] = ()
     _max_bits_reason = "whose codes start from ITQ's"
     _not_saved = ("callback",)
+    _later_parameters: ClassVar[Mapping[str, Any]] = {"lbfgs_memory": MEMORY}
     _parameters: ClassVar[Mapping[str, Rule]] = {
         **{f"lambda{i}": number() for i in range(1, 5)},
         "max_iter": count(),
         "lbfgs_iter": count(),
+        "lbfgs_memory": count(),
         "init": choice(*INITS),
         "scale": optional(either(choice("range"), VARIANCE)),
         "validation": optional(count()),

@@ -58,6 +58,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     }
     #: Why a code can't have more bits than a vector has features, as a clause; empty if it can.
     _max_bits_reason: ClassVar[str] = ""
+    #: Parameters that older model files lack, and the values that they stand for: these are not written either, so
+    #: that files and their keys stay the same.
+    _later_parameters: ClassVar[Mapping[str, Any]] = {}
     #: Parameters of a training run that a model file does not keep; None in a loaded model.
     _not_saved: ClassVar[tuple[str, ...]] = ()
 

@@ -50,7 +50,7 @@ from hashlearn.hashers._classes import checked_classes, places, warn_of_small
 from hashlearn.hashers._dnn import DNNHasher, Lambdas, encoder_terms, weight_term
 from hashlearn.hashers._early_stop import EarlyStop
 from hashlearn.hashers._network import Block, Evaluation, Network, Slope, Sums, measure
-from hashlearn.hashers._optim import Minimum, lbfgs
+from hashlearn.hashers._optim import MEMORY, Minimum, lbfgs
 from hashlearn.hashers._parameters import Rule, count, optional
 from hashlearn.progress import progress_bar
 from hashlearn.threads import thread_map
@@ -115,6 +115,8 @@ class SDHDNN(DNNHasher):
         anything.
     lbfgs_iter : int, default=100
         Iterations of L-BFGS in a (W, c) step.
+    lbfgs_memory : int, default=20
+        How many pairs of steps and gradient changes L-BFGS keeps.
     init : {"eigen", "second-moment", "itq"}, default="eigen"
         Where the network starts (see :mod:`._init`); ``"eigen"`` is the paper's.
     scale : float, "range" or None, default=500.0
@@ -167,6 +169,7 @@ class SDHDNN(DNNHasher):
         lambda4: float = 1e-4,
         max_iter: int = 5,
         lbfgs_iter: int = 100,
+        lbfgs_memory: int = 20,
         init: str = "eigen",
         scale: float | str | None = 500.0,
         validation: int | None = None,
@@ -183,6 +186,7 @@ class SDHDNN(DNNHasher):
         self.lambda4 = lambda4
         self.max_iter = max_iter
         self.lbfgs_iter = lbfgs_iter
+        self.lbfgs_memory = lbfgs_memory
         self.init = init
         self.scale = scale
         self.validation = validation
@@ -208,7 +212,7 @@ class SDHDNN(DNNHasher):
             self.history_ = []
             for t in range(max_iter + 1):
                 flips = J.code_step() if t else 0
-                minimum = J.network_step(lbfgs_iter, advance)
+                minimum = J.network_step(lbfgs_iter, advance, int(self.lbfgs_memory))
                 self._keep_layers(network.layers(J.theta))
                 stopped = self._end_iteration(minimum, flips, J.remarks(), early, started)
                 if stopped or (t and not flips and minimum.converged):  # neither step has anything left to do
@@ -299,9 +303,9 @@ class Pairs:
         layers = self.network.cast(self.theta, self.rows.dtype)
         return lambda X: signs(self.network.outputs(layers, X))
 
-    def network_step(self, max_iter: int, advance: Callable[[float], None]) -> Minimum:
+    def network_step(self, max_iter: int, advance: Callable[[float], None], memory: int = MEMORY) -> Minimum:
         """The (W, c) step; returns J at its end."""
-        minimum = lbfgs(self.objective, self.theta, max_iter, advance)
+        minimum = lbfgs(self.objective, self.theta, max_iter, advance, memory=memory)
         self.theta = minimum.theta
         return minimum
 

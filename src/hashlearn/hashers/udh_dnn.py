@@ -50,7 +50,7 @@ from hashlearn.hashers._discrete import descend
 from hashlearn.hashers._dnn import DNNHasher, Lambdas, encoder_terms, weight_term
 from hashlearn.hashers._early_stop import EarlyStop, check_validation
 from hashlearn.hashers._network import Evaluation, Layer, Network, Slope, Sums, flatten
-from hashlearn.hashers._optim import Minimum, lbfgs
+from hashlearn.hashers._optim import MEMORY, Minimum, lbfgs
 from hashlearn.hashers._parameters import Rule, choice, count, number
 from hashlearn.progress import progress_bar
 from hashlearn.threads import thread_map
@@ -82,6 +82,8 @@ class UDHDNN(DNNHasher):
         anything.
     lbfgs_iter : int, default=100
         Iterations of L-BFGS in a (W, c) step.
+    lbfgs_memory : int, default=20
+        How many pairs of steps and gradient changes L-BFGS keeps.
     sweeps : int, default=10
         Most sweeps of coordinate descent in a B step.
     decoder : {"exact", "lbfgs"}, default="exact"
@@ -150,6 +152,7 @@ class UDHDNN(DNNHasher):
         constraint: str = "discrete",
         max_iter: int = 10,
         lbfgs_iter: int = 100,
+        lbfgs_memory: int = 20,
         sweeps: int = 10,
         decoder: str = "exact",
         init: str = "eigen",
@@ -171,6 +174,7 @@ class UDHDNN(DNNHasher):
         self.constraint = constraint
         self.max_iter = max_iter
         self.lbfgs_iter = lbfgs_iter
+        self.lbfgs_memory = lbfgs_memory
         self.sweeps = sweeps
         self.decoder = decoder
         self.init = init
@@ -230,7 +234,7 @@ class UDHDNN(DNNHasher):
             self.history_ = []
             for t in range(max_iter + 1):
                 flips = J.code_step() if t else 0
-                minimum = J.network_step(lbfgs_iter, advance)
+                minimum = J.network_step(lbfgs_iter, advance, int(self.lbfgs_memory))
                 self._keep_layers(network.layers(J.theta))
                 self.decoder_, self.decoder_offset_ = (part.copy() for part in J.decoder)
                 stopped = self._end_iteration(minimum, flips, {}, early, started)
@@ -285,14 +289,16 @@ class Discrete:
         self.B, self.sums = np.concatenate(codes), DecoderSums(*sums)
         return int(flips)
 
-    def network_step(self, max_iter: int, advance: Callable[[float], None]) -> Minimum:
+    def network_step(self, max_iter: int, advance: Callable[[float], None], memory: int = MEMORY) -> Minimum:
         """The (W, c) step; returns J at its end."""
         n = len(self.theta)
         if self.exact:
             self.decoder = Layer(*self.sums.solve(self.lambdas.weights, self.similarity))
-            minimum = lbfgs(self.objective, self.theta, max_iter, advance)
+            minimum = lbfgs(self.objective, self.theta, max_iter, advance, memory=memory)
         else:
-            minimum = lbfgs(self.objective, np.append(self.theta, flatten([self.decoder])), max_iter, advance)
+            minimum = lbfgs(
+                self.objective, np.append(self.theta, flatten([self.decoder])), max_iter, advance, memory=memory
+            )
             self.decoder = self._decoder(minimum.theta[n:])
         self.theta = minimum.theta[:n]
         return minimum
@@ -335,9 +341,9 @@ class Relaxed:
         """Solves nothing; returns the number of signs of H that the last (W, c) step changed."""
         return self.flips
 
-    def network_step(self, max_iter: int, advance: Callable[[float], None]) -> Minimum:
+    def network_step(self, max_iter: int, advance: Callable[[float], None], memory: int = MEMORY) -> Minimum:
         """The (W, c) step, L-BFGS on the encoder; returns J at its end."""
-        minimum = lbfgs(self.objective, self.theta, max_iter, advance)
+        minimum = lbfgs(self.objective, self.theta, max_iter, advance, memory=memory)
         self.theta = minimum.theta
         self._measure()
         return minimum
