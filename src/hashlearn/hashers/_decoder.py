@@ -35,7 +35,7 @@ class DecoderSums(NamedTuple):
         return square / (2 * self.m), dW / self.m, dc / self.m
 
     def solve(self, l1: float, l0: float = 1.0) -> tuple[Floats, Floats]:
-        """The W, c that minimise λ₀ loss + λ₁/2 ‖W‖²: ridge regression, the offset not penalised."""
+        """The W, c that minimize λ₀ loss + λ₁/2 ‖W‖²: ridge regression, the offset not penalized."""
         from scipy.linalg import solve
 
         if not l0:  # the limit of ever smaller λ₀

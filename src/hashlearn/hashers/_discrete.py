@@ -1,4 +1,4 @@
-"""Signs that minimise a quadratic, bit by bit or exactly.
+"""Codes that minimize a quadratic, bit by bit or exactly.
 
 For each sample, alone,
 
@@ -122,13 +122,13 @@ def solve(Q: Array, G: Array, B: Signs) -> None:
         better, v = _enumerate(q, G_low, E[i] - of_u, _rounding(Q[i], G))
         if not len(better):
             continue
-        found = energies(q[better], G_low, v) + of_u[better]
+        lower = energies(q[better], G_low, v) + of_u[better]
         # Sorted by sample, then E: the first of each sample is its best.
-        rank = np.lexsort((found, i[better]))
+        rank = np.lexsort((lower, i[better]))
         first = rank[np.flatnonzero(np.diff(i[better][rank], prepend=-1))]
         B[np.ix_(i[better[first]], low)] = v[first]
         B[np.ix_(i[better[first]], high)] = u[better[first]].astype(np.int8)
-        E[i[better[first]]] = found[first]
+        E[i[better[first]]] = lower[first]
 
 
 def _open(Q: Array, G: Array, E: Array, low: Array, high: Array) -> NDArray[np.bool_]:
@@ -159,7 +159,7 @@ def _enumerate(Q: Array, G: Array, E: Array, margin: Array | None = None) -> tup
     patterns = _patterns(Q.shape[1])
     P = patterns.astype(Q.dtype)
     costs = np.einsum("ij,ij->i", P @ G.astype(Q.dtype), P)
-    found: list[tuple[Array, Array]] = []
+    parts: list[tuple[Array, Array]] = []
     margin = _rounding(Q, G) if margin is None else margin
     for start in range(0, len(Q), _PAIRS):
         rows = slice(start, start + _PAIRS)
@@ -168,10 +168,10 @@ def _enumerate(Q: Array, G: Array, E: Array, margin: Array | None = None) -> tup
         best = totals.argmin(axis=1)
         least = np.take_along_axis(totals, best[:, None], axis=1)[:, 0]
         better = np.flatnonzero(least < E[rows] - margin[rows])
-        found.append((better + start, patterns[best[better]]))
-    if not found:
+        parts.append((better + start, patterns[best[better]]))
+    if not parts:
         return np.empty(0, dtype=np.intp), np.empty((0, Q.shape[1]), dtype=np.int8)
-    return np.concatenate([part[0] for part in found]), np.concatenate([part[1] for part in found])
+    return np.concatenate([rows for rows, _ in parts]), np.concatenate([best for _, best in parts])
 
 
 def _rounding(Q: Array, G: Array) -> Array:

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from hashlearn.hashers._dnn import DNNHasher
 
 
-# How many training samples a validation searches among, at most; and at least, for each neighbour that it looks for.
+# A validation searches at most so many training samples, and at least so many for each neighbour.
 _DATABASE, _LEAST_DATABASE = 50_000, 10
 # How many of them are copied at a time, at most; and at least, below which the parts of small data do not go.
 _PART, _LEAST_PART = 2048, 256
 
 
 def check_validation(n_queries: int, k: int, n_samples: int) -> None:
-    """Refuse more queries than leave samples to search, among which ``k`` neighbours mean something."""
+    """Raise a ValueError if too few samples are left to search for ``k`` neighbours in a meaningful way."""
     least = _LEAST_DATABASE * k
     if least > _DATABASE:
         raise ValueError(
@@ -95,7 +95,7 @@ def nearest(queries: Array, X: Array, database: Array, k: int) -> Indices:
     rows = np.empty((len(queries), 0), dtype=np.intp)
     distances = np.empty((len(queries), 0))
     for part in _parts(database):
-        # Those of a part contain all of it that are wanted. Parts are in order, and so are equal distances in each.
+        # The nearest of all are among the nearest of each part. Parts are in order, and so are ties within each.
         near = part[
             euclidean_neighbours(queries, X[part].astype(kind, copy=False), min(k, len(part)), show_progress=False)
         ]

@@ -137,7 +137,7 @@ def flatten(layers: Sequence[Layer]) -> Floats:
 
 
 def _times_derivative(Delta: Array, function: str, S: Array) -> None:
-    """Multiply Delta by the derivative of an activation, told by its outputs S, which are used up."""
+    """Multiply Delta by the derivative of an activation, computed from its outputs S, which are used up."""
     if function == "sigmoid":  # S (1 − S)
         Delta *= S
     elif function == "tanh":  # 1 − S²

@@ -103,14 +103,14 @@ def gradient_descent(objective: Objective, theta: Floats, rate: float) -> Iterat
         yield theta, terms
         for _ in range(_HALVINGS):
             with np.errstate(over="ignore", invalid="ignore"):
-                there = theta - rate * gradient
-                terms, slope = objective(there)
+                point = theta - rate * gradient
+                terms, slope = objective(point)
             if sum(terms.values()) <= highest and np.isfinite(slope).all():
                 break
             rate /= 2
         else:
             raise FloatingPointError(f"every rate down to {rate:.2g} ends above the start")
-        theta, gradient = there, slope
+        theta, gradient = point, slope
 
 
 def adam(

@@ -1,4 +1,4 @@
-"""One bit of codes against all pairs of labelled samples: exact, in whole numbers, without a matrix of pairs.
+"""One bit of codes against all pairs of labeled samples: exact, in whole numbers, without a matrix of pairs.
 
     ‖BBᵀ/L − S‖² = a constant − (2/L²) hᵀRh,    hᵀRh = 2L ‖Yᵀh‖² − L (1ᵀh)² − ‖B̄ᵀh‖²
 
@@ -29,14 +29,14 @@ _EXACT = 1 << 24
 
 
 class Pairs:
-    """hᵀRh of one bit h, over all pairs of labelled samples: ``hold(k)`` says which, ``put(h)`` what it becomes."""
+    """hᵀRh of one bit h, over all pairs of labeled samples: ``hold(k)`` says which, ``put(h)`` what it becomes."""
 
     def __init__(self, B: Signs, y: Indices) -> None:
         m, L = B.shape
         self.m, self.L = m, L
         # Sums of whole and half numbers, at most m L, which this type holds exactly.
         dtype = np.float32 if 2 * m * L < _EXACT else np.float64
-        # Rows b, then −b, then 0: a row of ±b is found by its place.
+        # Rows b, then −b, then 0: so that ±b of a sample is a row.
         self._E = np.zeros((2 * m + 1, L), dtype=dtype)
         self._E[:m], self._E[m:-1] = B, -B
         # Those of (bᵀh)² in hᵀRh; a column of ones, whose factor is −L, takes the place of the bit that is h.

@@ -1,4 +1,4 @@
-"""What bits leave of the similarities of labelled samples, never as a matrix: R = L S − BBᵀ, with K̄ beside it.
+"""The residual R = L S − BBᵀ of the similarities of labeled samples, never as a matrix, with K̄ beside it.
 
 S = 2YYᵀ − 11ᵀ is 1 for two samples of one class and −1 for others; symbols as in :mod:`.ksh`. R v takes the sums of v
 over each class and the products of v with the bits so far, K̄ᵀRK̄ those of K̄.

@@ -48,7 +48,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     revision: ClassVar[int] = 1
     #: Whether ``fit`` needs labels.
     supervised: ClassVar[bool] = False
-    #: The distance that its codes are ranked by unless another is asked for (``Protocol.distance``).
+    #: The distance that its codes are ranked by unless a protocol names another (``Protocol.distance``).
     distance: ClassVar[Literal["hamming", "spherical"]] = "hamming"
     #: The rules of the parameters; those of a subclass are added to these.
     _parameters: ClassVar[Mapping[str, Rule]] = {
@@ -72,7 +72,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     @abstractmethod
     def encoder_steps(self) -> list[Step]:
-        """Return the fitted encoder as plain steps; the last one gives the values whose signs are the bits."""
+        """Return the fitted encoder as plain steps, from vectors to the values whose signs are the bits."""
 
     def _compile(self, steps: Sequence[Step], dtype: Float) -> Callable[[Array], Array]:
         """Return the function that evaluates the encoder's steps for a block of rows, computed in ``dtype``.

@@ -1,7 +1,7 @@
 """Binary Reconstructive Embedding (BRE), supervised.
 
 B. Kulis and T. Darrell, "Learning to hash with binary reconstructive embeddings", NIPS 2009. Bit k of x is
-sgn(Σ_q W_kq κ(x, a_kq)), with anchors a_kq of its own, drawn from the samples. Hamming distances d_R, over L, shall be
+sgn(Σ_q W_kq κ(x, a_kq)), with anchors a_kq of its own, drawn from the samples. Hamming distances d_R, over L, are to be
 the distances d_M that the labels give: 0 within a class, 1 between classes.
 
     min_W  J = Σ_ij (d_M(i, j) − d_R(i, j))²  =  ¼ ‖BBᵀ/L − S‖²
@@ -282,9 +282,9 @@ class Descent:
         for q in order:
             a, w = self._which[k], self.W[k]
             others = float(np.delete(np.abs(w) * self._sizes[a], q).sum())
-            found = best_weight(pairs, now, v, h, self._Phi[a[q]], w[q], others)
-            if found is not None:
-                self.W[k, q], v, h, now = found
+            best = best_weight(pairs, now, v, h, self._Phi[a[q]], w[q], others)
+            if best is not None:
+                self.W[k, q], v, h, now = best
         largest = np.abs(self.W[k]).max()
         self.W[k] = np.ldexp(self.W[k], -np.frexp(largest)[1])  # only signs count; a power of 2 changes no digit
         again = signs(self.values(k))  # without the rounding that adds up above

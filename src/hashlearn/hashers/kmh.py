@@ -130,7 +130,7 @@ class KMH(Hasher):
             self.scale_ = np.array(np.sqrt(np.trace(covariance)) or 1.0)
             R = principal_directions(covariance, D)
             eigenvalues = np.einsum("ij,ij->j", R, covariance @ R)
-            # Along a direction without variance there is but rounding: left out, it can't make bits of it.
+            # A direction without variance holds only rounding, and must not become a bit.
             R[:, eigenvalues <= _LEAST_EIGENVALUE * eigenvalues.max()] = 0
             parts = _allocate(eigenvalues, M)
             data = _projected(X, self.mean_, [R[:, part] / self.scale_ for part in parts], threads)

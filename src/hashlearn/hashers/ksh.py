@@ -185,7 +185,7 @@ def _by_appearance(numbers: Array) -> Indices:
 
 
 def learn_bit(residual: Residual, max_iter: int, tol: float) -> tuple[Floats, dict[str, Any]]:
-    """The weights a (p,) of the next bit, which is added to the residual, and what there is to say of them."""
+    """Learn the next bit and add it to the residual; return its weights a (p,) and its record."""
     a = spectral(residual)
     smooth, values, converged = smoothed(residual, a, max_iter, tol)
     b, other = (signs(residual.values(w)).astype(np.float64) for w in (a, smooth))

@@ -277,7 +277,7 @@ class Training:
         return b.T @ b, BY.T, F.T @ b
 
     def code_step(self, *, restart: bool) -> int:
-        """The B step; gives the number of bits that it changed. ``restart``: from zeros."""
+        """The B step, from zeros if ``restart``; returns the number of bits that it changed."""
         W, P = self.W, self.P
         G, nu = W @ W.T, self.lambdas.nu
 

@@ -46,7 +46,7 @@ from numpy.typing import ArrayLike
 from hashlearn._arrays import Array, Floats, Indices, Signs
 from hashlearn.codes import signs
 from hashlearn.hashers._blocks import Rows
-from hashlearn.hashers._classes import checked_classes, places, warn_of_small
+from hashlearn.hashers._classes import checked_classes, places, warn_small_classes
 from hashlearn.hashers._dnn import DNNHasher, Lambdas, encoder_terms, weight_term
 from hashlearn.hashers._early_stop import EarlyStop
 from hashlearn.hashers._network import Block, Evaluation, Network, Slope, Sums, measure
@@ -242,7 +242,7 @@ class SDHDNN(DNNHasher):
         if self.samples_per_class is not None:
             order = order[place < int(self.samples_per_class)]
         self.samples_ = np.sort(order)
-        warn_of_small(self.classes_, np.bincount(numbers[~kept]), self.samples_per_class, stacklevel=4)
+        warn_small_classes(self.classes_, np.bincount(numbers[~kept]), self.samples_per_class, stacklevel=4)
         self.class_counts_ = np.bincount(numbers[self.samples_], minlength=len(self.classes_))
         if self.class_counts_.max() < 2:
             beside = f" beside the {self.validation} of validation" if self.validation else ""
@@ -299,7 +299,7 @@ class Pairs:
         return int(np.count_nonzero(before != self.B))
 
     def _codes(self) -> Callable[[Array], Signs]:
-        """Return the function that gives sgn(H) of a block of rows."""
+        """Return a function from a block of rows to its sgn(H)."""
         layers = self.network.cast(self.theta, self.rows.dtype)
         return lambda X: signs(self.network.outputs(layers, X))
 

@@ -187,7 +187,7 @@ def _first_pivots(X: Array, mean: Floats, L: int, rng: np.random.Generator) -> F
 
 
 def _inner(V: Array, P: Floats, squares: Array) -> Array:
-    """Gᵀ (rows, L) of centred rows: ‖x‖² − 2 xᵀp_k."""
+    """Gᵀ (rows, L) of centered rows: ‖x‖² − 2 xᵀp_k."""
     return np.asarray(squares[:, None] - V @ (2 * P.T).astype(V.dtype))
 
 

@@ -1,7 +1,7 @@
 """Unsupervised Discrete Hashing with a Deep Neural Network (UDH-DNN).
 
 T.-T. Do, A.-D. Doan, N.-M. Cheung, "Discrete hashing with deep neural network", 2015, section 2 and Algorithm 1. A
-network whose outputs' signs are the codes, and a linear decoder that gives the vectors back from the codes:
+network whose outputs' signs are the codes, and a linear decoder that reconstructs the vectors from the codes:
 
     min_{W, c, B}  J =  λ₀/(2m) ‖X − B W_d − 1 c_d‖²        reconstruction
                       + λ₁/2 (Σ ‖W‖² + ‖W_d‖²)              weights
