@@ -186,9 +186,9 @@ def encode(
     import hashlearn
     from hashlearn.interchange.embeddings import check_precision, check_whole_bytes, to_sentence_transformers
     from hashlearn.storage import atomic_path
-    from hashlearn.vectors import format_of, write_vectors
+    from hashlearn.vectors import get_format, write_vectors
 
-    format_of(out)
+    get_format(out)
     inputs.check_out(out, model, input)
     if format == "packed":
         refuse_options("--format is packed", precision=precision)
