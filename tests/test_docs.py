@@ -37,7 +37,8 @@ def test_examples_run(block, tmp_path):
 
 
 @pytest.mark.parametrize("name", WITH_DOCTESTS)
-def test_doctests(name):
+def test_doctests(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # examples write files
     failed, tried = doctest.testmod(import_module(name))
     assert tried
     assert not failed
