@@ -64,6 +64,7 @@ def test_help_imports_nothing_heavy(command):
     assert not [name for name in modules if name.startswith(("hashlearn.datasets", "hashlearn.experiments"))]
 
 
+@pytest.mark.slow
 def test_help_is_quick():
     """Under 1.5 × the time of importing numpy and typer; the best of several, since times are noisy."""
 
@@ -85,6 +86,7 @@ def test_unknown_names_are_attribute_errors():
     assert hashlearn.__version__ == "0.1.0"
 
 
+@pytest.mark.slow
 def test_python_without_docstrings_is_enough(tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).random((20, 4)))
     record = tmp_path / "results" / "fig-mnist" / "x.json"
@@ -111,6 +113,7 @@ def test_python_without_docstrings_is_enough(tmp_path):
     assert codes == ["code 0"] * 7 + ["code 2"], done.stderr  # of the report, since the file holds no result
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell's")
 def test_a_process_without_a_stderr_works_and_keeps_its_talk_from_the_data(tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).random((20, 4)))

@@ -101,6 +101,7 @@ def test_a_model_trained_on_other_data_is_said(model, tmp_path):
     assert "trained on x.npy, not on digits" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_huge_radius_is_the_whole_and_a_poor_terminal_is_enough(model, tmp_path):
     done = run("evaluate", model, "-d", "digits", "-r", "99999999999999999999", "--json", HASHLEARN_CACHE=str(tmp_path))
     assert json.loads(done.stdout)["precision_at_radius"]["99999999999999999999"] == pytest.approx(10 / 1500)

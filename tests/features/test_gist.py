@@ -51,6 +51,7 @@ def grid(descriptors: np.ndarray) -> np.ndarray:
 # --- agreement ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("orientations", [GIST_320, GIST_512, (1,), (3, 2)], ids=str)
 @pytest.mark.parametrize("shape", [(4, 4), (5, 7), (7, 5), (9, 9), (16, 16), (12, 21)], ids=str)
@@ -61,6 +62,7 @@ def test_agrees_with_the_slow_version(path, orientations, shape):
     assert max(errors(got, slow.gist_reference(images, orientations))) < 1e-5
 
 
+@pytest.mark.data
 @pytest.mark.parametrize("path", PATHS)
 def test_every_feature_of_a_photograph_agrees(path):
     """1e-4 of each feature, however small beside the others, on genuine CIFAR-10 images."""
@@ -95,6 +97,7 @@ def test_the_numbers_are_pinned():
     np.testing.assert_allclose(got, [0.0345993, 0.0103164, 0.059735, 0.101054, 0.0101156, 0.116012], rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("orientations", [GIST_320, GIST_512], ids=str)
 def test_agrees_on_digits_and_colour_at_32(path, orientations):
@@ -264,6 +267,7 @@ def test_the_rule_weighs_build_against_batch_and_memory():
     assert module._choose_path(10**9, 256, 256, GIST_320) == "fft"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orientations", [GIST_320, GIST_512, (1, 8), (4, 4, 4)], ids=str)
 def test_estimates_of_bytes_are_near_the_truth(orientations):
     scales = matrix_module._matrices(20, 20, orientations)

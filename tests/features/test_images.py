@@ -318,6 +318,7 @@ def test_vectors_in_order_and_the_unreadable_told(folder, monkeypatch, batch, n_
         assert near(vectors, np.stack([alone(folder, path) for path in names]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", [GistExtractor(side=32, orientations=GIST_320), GistExtractor()], ids=str)
 def test_neighbours_change_a_vector_by_rounding_only(tmp_path, features):
     """At 32×32 a large batch even takes another way through ``gist``."""
@@ -436,6 +437,7 @@ def test_the_usual_batch(folder, monkeypatch):
     assert sizes == [1024, 21, 64]
 
 
+@pytest.mark.data
 def test_cifar10_as_pngs_has_the_data_sets_vectors(tmp_path, monkeypatch):
     from hashlearn.datasets import cifar10_images, load
     from hashlearn.errors import DatasetError

@@ -19,7 +19,7 @@ from hashlearn.collection import Collection
 from hashlearn.errors import CollectionError
 from hashlearn.search import HammingIndex
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+pytestmark = [pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork"), pytest.mark.slow]
 CODES = np.random.default_rng(0).integers(0, 256, (50, 8), dtype=np.uint8)
 
 
