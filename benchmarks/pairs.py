@@ -77,7 +77,7 @@ def bench_pairs() -> dict[str, Any]:
     S = np.where(np.equal.outer(training.y, training.y), np.float32(1), np.float32(-1))
     value, slope = dense_objective(training, S, training.theta)
     dense = machine.best_seconds(lambda: dense_objective(training, S, training.theta), 3)
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "m": m,
         "seconds": round(ours, 4),
         "dense_seconds": round(dense, 3),
@@ -85,11 +85,11 @@ def bench_pairs() -> dict[str, Any]:
         "difference_of_objective": float(abs(value / sum(terms.values()) - 1)),
         "difference_of_gradient": float(np.linalg.norm(gradient - slope) / np.linalg.norm(slope)),
     }
-    print("pairs:", ", ".join(f"{key} {value}" for key, value in found.items()), flush=True)
+    print("pairs:", ", ".join(f"{key} {value}" for key, value in result.items()), flush=True)
     rows = twice_the_data(start)
     for row in rows:
         print("pairs, twice the data:", ", ".join(f"{key} {value}" for key, value in row.items()))
-    return {"pairs": found, "pairs_scaling": rows}
+    return {"pairs": result, "pairs_scaling": rows}
 
 
 def twice_the_data(start: Any, rounds: int = 15) -> list[dict[str, Any]]:

@@ -100,9 +100,9 @@ def read_rows(name: str) -> list[Row]:
 
 @cache
 def reproduced() -> dict[tuple[str, str], Outcomes]:
-    """What `hashlearn reproduce` found, by experiment and data set."""
-    found = group_outcomes(Results(RESULTS / "reproduce").all())
-    return {(one.experiment.name, one.data): one for one in found if not one.small}
+    """Return the results of `hashlearn reproduce` by experiment and data set."""
+    outcomes = group_outcomes(Results(RESULTS / "reproduce").all())
+    return {(one.experiment.name, one.data): one for one in outcomes if not one.small}
 
 
 def is_shown(name: str, *, by_labels: bool) -> bool:
@@ -111,7 +111,7 @@ def is_shown(name: str, *, by_labels: bool) -> bool:
 
 
 def grid_rows(*, by_labels: bool) -> list[Row]:
-    """What `hashlearn reproduce` found, in the form of the other files' rows."""
+    """Return the results of `hashlearn reproduce` in the form of the other files' rows."""
     rows = []
     for (name, data), outcomes in reproduced().items():
         if not is_shown(name, by_labels=by_labels):
@@ -123,23 +123,23 @@ def grid_rows(*, by_labels: bool) -> list[Row]:
             row: Row = {"dataset": data, "variant": method, "n_bits": n_bits, "repetitions": len(records)}
             row["method"] = records[0]["library_method"]
             for measure in records[0]["scores"]:
-                found = outcomes.cell(method, n_bits, measure)
-                assert found is not None
-                row |= {measure: found.mean, f"{measure}_std": found.std}
+                scores = outcomes.cell(method, n_bits, measure)
+                assert scores is not None
+                row |= {measure: scores.mean, f"{measure}_std": scores.std}
             row["seconds"] = min(record["training"]["seconds"] for record in records)
             rows.append(row)
     return rows
 
 
-def labelled_rows(sources: Sources, *, by_labels: bool) -> list[Row]:
+def labeled_rows(sources: Sources, *, by_labels: bool) -> list[Row]:
     """The rows of all files, each with what it is called, the grid's first."""
-    found = []
+    labeled = []
     for file, labels in sources.items():
         for row in grid_rows(by_labels=by_labels) if file == "reproduce" else read_rows(file):
             variant = row["variant"]
             if variant in labels:
-                found.append({"method": variant.split(",")[0], **row, "label": labels[variant]})
-    return found
+                labeled.append({"method": variant.split(",")[0], **row, "label": labels[variant]})
+    return labeled
 
 
 def table(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:
@@ -166,12 +166,12 @@ def quality(
     """A line for each data set and method or variant; a column for each (measure, length)."""
     # Codes that are ranked by another distance have the same balls.
     left_out = OTHER_RANKING if all(key.startswith("p@") for key, _ in keys) else ""
-    rows = labelled_rows(sources, by_labels=by_labels)
+    rows = labeled_rows(sources, by_labels=by_labels)
     lines = []
     for dataset, label in product(datasets, LINES_BY_LABELS if by_labels else LINES):
-        own = [row for row in rows if row["dataset"] == dataset and row["label"] == label != left_out]
+        matching = [row for row in rows if row["dataset"] == dataset and row["label"] == label != left_out]
         shown = [
-            next((row for row in own if row["n_bits"] == n_bits and row.get(key) is not None), None)
+            next((row for row in matching if row["n_bits"] == n_bits and row.get(key) is not None), None)
             for key, n_bits in keys
         ]
         repetitions = sorted({row["repetitions"] for row in shown if row})
@@ -185,11 +185,11 @@ def quality(
 
 def measured(method: str, *, by_labels: bool) -> str:
     """All that was measured of a method: a line for each data set, variant and length."""
-    rows = labelled_rows(SUPERVISED if by_labels else UNSUPERVISED, by_labels=by_labels)
+    rows = labeled_rows(SUPERVISED if by_labels else UNSUPERVISED, by_labels=by_labels)
     lines = []
     for dataset, label, n_bits in product(_ALL, LINES_BY_LABELS if by_labels else LINES, LENGTHS):
-        wanted = (method, dataset, label, n_bits)
-        row = next((r for r in rows if (r["method"], r["dataset"], r["label"], r["n_bits"]) == wanted), None)
+        identity = (method, dataset, label, n_bits)
+        row = next((r for r in rows if (r["method"], r["dataset"], r["label"], r["n_bits"]) == identity), None)
         if row is None:
             continue
         within = ", ".join(f"P@{r} {row[f'p@{r}']:.2f}" for r in (2, 3, 4) if f"p@{r}" in row)
@@ -233,10 +233,12 @@ def claims() -> str:
         for rival, published in GAINS.get(name, {}).items():
             said = [f"{published[n]:+.1f}" if n in published else "similar" for n in LENGTHS]
             lines.append([f"`{data}`", rival.upper(), "published", *said])
-            for variant, own in product((v for v in labels if v.split("-")[0] == rival), ("sdh-dnn", "sdh-dnn-all")):
-                found = [outcomes.difference(own, variant, n, "map") for n in LENGTHS]
-                cells = ["" if cell is None else signed_points(cell.mean, 1) for cell in found]
-                lines.append([f"`{data}`", labels[variant], outcomes.label(own), *cells])
+            for variant, subject in product(
+                (v for v in labels if v.split("-")[0] == rival), ("sdh-dnn", "sdh-dnn-all")
+            ):
+                leads = [outcomes.difference(subject, variant, n, "map") for n in LENGTHS]
+                cells = ["" if cell is None else signed_points(cell.mean, 1) for cell in leads]
+                lines.append([f"`{data}`", labels[variant], outcomes.label(subject), *cells])
     return table(["data", "above", "", *(f"{n} bits" for n in LENGTHS)], lines)
 
 
@@ -271,10 +273,10 @@ def key_table(columns: dict[tuple[str, str, str], str], methods: Iterable[str]) 
     ]
     labels = {entry.name: entry.label for one in outcomes.values() for entry in one.experiment.entries}
 
-    def field(found: Cell | None, most: str) -> str:
-        if found is None:
+    def field(scores: Cell | None, most: str) -> str:
+        if scores is None:
             return ""
-        return f"**{found.words()}**" if f"{found.mean:.2f}" == most else found.words()
+        return f"**{scores.words()}**" if f"{scores.mean:.2f}" == most else scores.words()
 
     lines = [[labels[method], *map(field, row, best)] for method, row in cells.items()]
     return table([f"mAP, {KEY_BITS} bits", *columns.values()], lines)
@@ -304,9 +306,9 @@ def search_within() -> str:
     for row in json.loads((RESULTS / "search.json").read_text())["within"]:
         times = row["milliseconds_a_query"]
         cells = [row["codes"], str(row["n_bits"]), f"{row['found_a_query']:.1f}"]
-        for own in ("scan", "tables"):
-            best = min(time for name, time in times.items() if name != own and own.removesuffix("s") in name)
-            cells += [f"{1e3 * times[own]:,.1f}", f"{1e3 * best:,.1f}", f"{times[own] / best:.2f}"]
+        for way in ("scan", "tables"):
+            best = min(time for name, time in times.items() if name != way and way.removesuffix("s") in name)
+            cells += [f"{1e3 * times[way]:,.1f}", f"{1e3 * best:,.1f}", f"{times[way] / best:.2f}"]
         lines.append([*cells, *(f"{1e3 * row['milliseconds_of_one'][name]:,.0f}" for name in ("tables", "FAISS"))])
     ways = [f"{way}{more}" for way in ("scan", "tables") for more in (", µs", ", FAISS's", ", ratio")]
     return table(["codes", "bits", "found", *ways, "one query by tables, µs", "FAISS's"], lines)
@@ -324,8 +326,8 @@ def search_crossover() -> str:
         )
 
     def gain(rows: list[Row], radius: int) -> str:
-        found = [row["scan"] / row["tables"] for row in rows if row["radius"] == radius]
-        return f"{found[0]:.1f}" if found else ""
+        ratios = [row["scan"] / row["tables"] for row in rows if row["radius"] == radius]
+        return f"{ratios[0]:.1f}" if ratios else ""
 
     lines = [
         [codes, str(n_bits), f"{n:,}", last(rows, ""), last(rows, "planned_"), *(gain(rows, r) for r in (1, 3, 5))]
@@ -401,8 +403,8 @@ TABLES: dict[str, Callable[[], str]] = {
 def written(text: str) -> str:
     """The page with its tables as they must be."""
 
-    def replace(found: re.Match[str]) -> str:
-        return f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}"
+    def replace(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{TABLES[match[2]]()}\n{match[3]}"
 
     text, n = re.subn(r"(<!-- table: ([\w-]+) -->)\n.*?(<!-- end of table -->)", replace, text, flags=re.DOTALL)
     if not n == text.count("<!-- table:") == text.count("<!-- end of table -->"):

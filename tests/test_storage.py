@@ -99,6 +99,7 @@ def test_cached_array_computes_once_and_again_if_damaged(tmp_path, monkeypatch):
     assert len(calls) == 2
 
 
+@pytest.mark.slow
 def test_every_changed_byte_of_a_cached_array_is_noticed(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("HASHLEARN_CACHE", str(tmp_path))
     expected = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -369,6 +370,7 @@ def test_only_regular_files_are_opened(tmp_path):
         open_regular(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", ["None", "closed"])
 def test_without_a_stderr_there_is_no_progress_and_no_error(stream, monkeypatch, capsys):
     import io

@@ -159,6 +159,7 @@ def test_a_fork_inside_leaves_blas_as_it_was():
     assert blas_threads() == before
 
 
+@pytest.mark.slow
 @forks
 @forks_beside_threads
 def test_a_child_does_what_its_parent_has_done():

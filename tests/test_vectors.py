@@ -792,6 +792,7 @@ def test_hdf5_links_to_other_files_are_not_opened(tmp_path: Path) -> None:
     assert read_apart(tmp_path / "a.h5", "away", "soft", "deep/soft", "train", "away/x") == ["True"] * 5
 
 
+@pytest.mark.slow
 def test_hdf5_chunk_that_is_shorter_than_its_checksum(tmp_path: Path) -> None:
     """libhdf5 crashes over it. In the old layout, a chunk's size has no checksum of its own."""
     path = tmp_path / "a.h5"
@@ -874,6 +875,7 @@ def test_hdf5_checksum_takes_no_copy(tmp_path: Path) -> None:
         assert read < 17 * MB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("libver", [None, "v108", "latest", ("v110", "v110")])
 def test_hdf5_of_every_layout(tmp_path: Path, libver: Any) -> None:
     """What h5py writes is read as h5py reads it, from each kind of index and through each filter."""
@@ -956,6 +958,7 @@ print(n_calls, caught)
 """
 
 
+@pytest.mark.slow
 def test_hdf5_on_a_disk_that_fails_at_any_call(tmp_path: Path) -> None:
     """HDF5 can't close a file that fails, and crashes later; so it must not see the failure."""
     path = tmp_path / "a.hdf5"
@@ -989,6 +992,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(tmp_path)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".hdf5", ".npy", ".npz", ".fvecs", ".fbin", ".parquet"])
 def test_a_full_disk(full_disk: Path, ending: str) -> None:
     path = put(full_disk / f"a{ending}", b"as it was")
@@ -1100,6 +1104,7 @@ def test_label_headers_that_do_not_fit(tmp_path: Path, descr: str, shape: str, v
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_parquet_bombs(tmp_path: Path, monkeypatch: Any) -> None:
     path, n = tmp_path / "a.parquet", 36 * MB
     rows = pa.ListArray.from_arrays(pa.array([0, n], pa.int32()), pa.array(np.zeros(n)))
@@ -1152,6 +1157,7 @@ def test_parquet_checksum_that_is_disguised(tmp_path: Path) -> None:
             refused(put(path, disguised))
 
 
+@pytest.mark.slow
 def test_parquet_takes_little_more_than_the_values(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     flat = pa.array(np.random.default_rng(0).standard_normal(8 * MB).astype(np.float32))

@@ -21,6 +21,8 @@ from hypothesis.extra import numpy as hnp
 from hashlearn.errors import VectorFileError
 from hashlearn.vectors import FORMATS, read_vectors, write_vectors
 
+pytestmark = pytest.mark.slow
+
 TEXMEX = [".fvecs", ".bvecs", ".ivecs"]
 FIXED = [ending for ending, form in FORMATS.items() if form.dtype is not None]
 NUMBERS = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]

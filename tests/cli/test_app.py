@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ import hashlearn
 from command_line import run_apart
 from command_line import run_here as run
 from hashlearn.vectors import write_vectors
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results" / "reproduce"
 
 
 def all_commands():
@@ -64,6 +67,7 @@ def test_help_imports_nothing_heavy(command):
     assert not [name for name in modules if name.startswith(("hashlearn.datasets", "hashlearn.experiments"))]
 
 
+@pytest.mark.slow
 def test_help_is_quick():
     """Under 1.5 × the time of importing numpy and typer; the best of several, since times are noisy."""
 
@@ -85,6 +89,7 @@ def test_unknown_names_are_attribute_errors():
     assert hashlearn.__version__ == "0.1.0"
 
 
+@pytest.mark.slow
 def test_python_without_docstrings_is_enough(tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).random((20, 4)))
     record = tmp_path / "results" / "fig-mnist" / "x.json"
@@ -111,6 +116,7 @@ def test_python_without_docstrings_is_enough(tmp_path):
     assert codes == ["code 0"] * 7 + ["code 2"], done.stderr  # of the report, since the file holds no result
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell's")
 def test_a_process_without_a_stderr_works_and_keeps_its_talk_from_the_data(tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).random((20, 4)))
@@ -137,12 +143,15 @@ def test_a_process_without_a_stderr_works_and_keeps_its_talk_from_the_data(tmp_p
 
 
 def test_what_the_library_logs_is_a_line_each(tmp_path):
-    bad = tmp_path / "results" / "fig-mnist" / "a\nb.json"
-    bad.parent.mkdir(parents=True)
-    bad.write_text("{")
-    done = run_apart("report", tmp_path / "results", "-o", tmp_path / "r.html")
-    assert done.returncode == 2
-    assert [line.partition(": ")[2].partition(": ")[0] for line in done.stderr.splitlines()] == ["warning", "error"]
+    folder = tmp_path / "two\nlines"
+    folder.mkdir()
+    record = (RESULTS / "fig-mnist.jsonl").read_text(encoding="utf-8").splitlines()[0]
+    (folder / "fig-mnist.jsonl").write_text(f"{{}}\n{record}\n", encoding="utf-8")
+    done = run_apart("report", folder, "--no-images", "-o", tmp_path / "r.html")
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("hashlearn: warning: ")
+    assert "line 1" in line
 
 
 def test_a_warning_is_one_line(tmp_path):

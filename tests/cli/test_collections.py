@@ -17,6 +17,8 @@ from command_line import picture, run
 from hashlearn.collection import Collection
 from hashlearn.vectors import write_vectors
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def own(made, tmp_path):
@@ -55,6 +57,7 @@ def test_indexing_again_adds_what_is_new(own):
     assert (answer["added"], answer["items"]) == (1, 44)
 
 
+@pytest.mark.slow
 def test_indexing_goes_on_where_it_was_killed(own, monkeypatch):
     (own / "photos.hl").unlink()
     code = (
@@ -306,6 +309,7 @@ def test_rows_of_another_file_are_not_taken_for_its_own(vectors, tmp_path):
         assert "g.npy is not what" in done.stderr
 
 
+@pytest.mark.slow
 def test_two_who_index_the_same_folder_at_once(own):
     (own / "photos.hl").unlink()
     command = [sys.executable, "-m", "hashlearn.cli", "index", "photos.model", "photos", "-o", "photos.hl", "--json"]

@@ -9,6 +9,8 @@ import pytest
 
 from command_line import run_here
 
+pytestmark = pytest.mark.slow
+
 
 def run(*arguments, **options):
     return subprocess.run(

@@ -101,6 +101,7 @@ def test_a_model_trained_on_other_data_is_said(model, tmp_path):
     assert "trained on x.npy, not on digits" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_huge_radius_is_the_whole_and_a_poor_terminal_is_enough(model, tmp_path):
     done = run("evaluate", model, "-d", "digits", "-r", "99999999999999999999", "--json", HASHLEARN_CACHE=str(tmp_path))
     assert json.loads(done.stdout)["precision_at_radius"]["99999999999999999999"] == pytest.approx(10 / 1500)
@@ -205,8 +206,14 @@ def test_parameters_reach_the_method(tmp_path):
         (["fit", "digits", "-p", "max_iter", "-o", "m"], "-p takes name=value; got 'max_iter'"),
         (["encode", "MODEL", "digits", "--skip-unreadable", "-o", "c.npy"], "--skip-unreadable would have no effect"),
         (["encode", "MODEL", ".", "-o", "c.npy"], "the model was trained on vectors, not on pictures"),
-        (["fit", "digits", "-b", "65", "-o", "m"], "n_bits must be between 1 and the number of features for ITQ"),
-        (["fit", "digits", "-b", "0", "-o", "m"], "n_bits must be a whole number of at least 1; got 0"),
+        (
+            ["fit", "digits", "-b", "65", "-o", "m"],
+            "n_bits must be at most the number of features, n_features=64, for ITQ",
+        ),
+        (
+            ["fit", "digits", "-b", "0", "-o", "m"],
+            "n_bits must be a whole number of at least 1 and at most 16777216; got 0",
+        ),
         (["fit", "digits", "-p", "magic=1", "-o", "m"], "no parameter of itq is named 'magic': choose from max_iter"),
         (
             ["fit", "digits", "-p", "max_iter=abc", "-o", "m"],
@@ -217,7 +224,7 @@ def test_parameters_reach_the_method(tmp_path):
         (["fit", "digits", "--key", "x", "-o", "m"], "digits is a data set, so --key would have no effect"),
         (
             ["fit", "digits", "-m", "sh", "--seed", "0", "-o", "m"],
-            "sh draws nothing at random, so --seed would have no",
+            "sh draws nothing at random with these parameters, so --seed",
         ),
         (["fit", "digits", "-m", "kmh", "-b", "30", "-o", "m"], "n_bits must be a multiple of bits_per_subspace"),
         (
@@ -288,7 +295,7 @@ def test_a_method_that_draws_nothing_needs_no_seed(tmp_path):
         ("itq", "max_iter=1" + "0" * 200, "max_iter must be at most"),
         ("itq", "max_iter=NaN", "max_iter must be a whole number of at least 1; got 'NaN'"),
         ("udh-dnn", "hidden_units=" + "[" * 5000, "hidden_units must be 'auto' or a list"),
-        ("udh-dnn", "hidden_units=" + "[" * 150 + "]" * 150, "hidden_units must be a whole number"),
+        ("udh-dnn", "hidden_units=" + "[" * 150 + "]" * 150, "hidden_units must be 'auto' or a list of whole numbers"),
         ("udh-dnn", "lambda1=1" + "0" * 400, "lambda1 must be a number"),
         ("itq", "units=" + "[" * 5000, "no parameter of itq is named 'units'"),
         ("itq", "[" * 5000, "-p takes name=value; got '[["),

@@ -40,6 +40,7 @@ def some_rows(draw):
     return width, [(id, draw(st.binary(min_size=width, max_size=width)), draw(TEXTS), draw(TEXTS)) for id in ids]
 
 
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(some_rows(), st.integers(1, 9))
 def test_the_sum_is_that_of_the_items_in_whatever_parts(made, size):
@@ -80,6 +81,7 @@ def test_whatever_is_changed_changes_it(made, data):
         assert slow_total([*rows[:i], (id, code, payload, source), *rows[i + 1 :]]) != slow_total(rows)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["add", "remove", "update", "texts"]), st.integers(0, 2**32)), max_size=12))
 def test_any_changes_leave_a_file_that_opens(tmp_path_factory, changes):

@@ -276,6 +276,7 @@ def applied(known, told):
     return known
 
 
+@pytest.mark.slow
 def test_nothing_that_was_acknowledged_is_lost_by_killing_the_writer(path):
     Collection.create(path, n_bits=64).close()
     known, n_changes = {}, 0

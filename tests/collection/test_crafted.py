@@ -157,6 +157,7 @@ def test_changes_are_whole_in_memory_and_file(path):
             np.testing.assert_array_equal(other.index.codes, collection.index.codes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sql",
     [

@@ -48,7 +48,7 @@ def test_groups_are_those_of_all_pairs(n, n_bits, radius, spread, seed, block, h
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(duplicates, "_BLOCK", block)
         patch.setattr(duplicates, "_FIRST_BLOCK", 5)
-        patch.setattr(duplicates, "_MOST_LINKS", held)
+        patch.setattr(duplicates, "_MAX_LINKS", held)
         assert found_in(codes, ids, n_bits, radius) == by_all_pairs(ids, codes, radius)
 
 
@@ -79,7 +79,7 @@ def test_blocks_are_small_where_much_is_found(monkeypatch):
     asked = []
     within = HammingIndex.within
     monkeypatch.setattr(HammingIndex, "within", lambda *a, **k: (asked.append(len(a[1])), within(*a, **k))[1])
-    monkeypatch.setattr(duplicates, "_MOST_FOUND", 20_000)
+    monkeypatch.setattr(duplicates, "_BLOCK_MATCHES", 20_000)
     codes = np.random.default_rng(0).integers(0, 256, (2000, 8), dtype=np.uint8)
     assert [len(group) for group in found_in(codes, np.arange(2000), 64, 64)] == [2000]
     assert asked[:3] == [200, 10, 10]

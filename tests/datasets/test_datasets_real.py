@@ -8,6 +8,8 @@ import pytest
 from hashlearn import datasets
 from hashlearn.errors import ChecksumError, DatasetError
 
+pytestmark = pytest.mark.data
+
 
 def have(function) -> datasets.ImageSet:
     try:

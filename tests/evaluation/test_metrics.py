@@ -82,6 +82,7 @@ def random_case(rng, n_queries, n, n_bits, labels):
     return query_bits, database_bits, relevant, truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [False, True])
 @pytest.mark.parametrize("rule", RULES)
 def test_index_ties_equal_the_slow_version(rule, labels):
@@ -117,6 +118,7 @@ def test_expected_ties_equal_the_mean_over_all_orders(rule):
             assert scores.map == pytest.approx(slow.ap_expected(d, relevant[0], rule, cutoff), abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "cutoff"), [(rule, cutoff) for rule in RULES for cutoff in (None, 100)])
 def test_expected_ties_equal_the_mean_over_random_orders(rule, cutoff):
     """At a size where orders can't be listed: index ties on 2,000 shuffled databases come to the expectation."""
@@ -279,6 +281,7 @@ def test_spherical_ranks_order_all_distances(n_bits):
         assert [r for _, r in order] == list(range(n_distances))
 
 
+@pytest.mark.slow
 def test_memory_of_a_spherical_ranking_is_bounded():
     """Many queries, a small database, 128 bits: 5,000 bins a query must not meet 2,000 queries at once."""
     import tracemalloc
@@ -377,6 +380,7 @@ def test_histograms_count_each_distance(n, n_distances):
     np.testing.assert_array_equal(counts(d.astype(np.uint16)), plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [False, True])
 def test_several_protocols_at_once_are_as_one_by_one(labels):
     rng = np.random.default_rng(labels)

@@ -23,6 +23,7 @@ def test_neighbours_equal_brute_force(dtype, k):
     np.testing.assert_array_equal(ids, brute_force(queries, database, k))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40))
 @settings(max_examples=50, deadline=None)
 def test_ties_are_ordered_by_id_even_where_most_vectors_are_equal(seed, k):

@@ -312,6 +312,7 @@ def merged(*functions):
 UNSUPERVISED = ("fig-cifar10", "fig-mnist")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", UNSUPERVISED)
 def test_claims_on_the_unsupervised_figures(experiment):
     better = flat(udh_dnn={"map": 11})
@@ -351,6 +352,7 @@ def test_claims_on_the_unsupervised_figures(experiment):
     assert find_verdict("clearer at high", experiment, better) == "does not hold"
 
 
+@pytest.mark.slow
 def test_other_claims_on_cifar10():
     name = "fig-cifar10"
     assert find_verdict("above that of BA", name, flat(udh_dnn={"map": 11}, itq={"map": 20})) == "holds"
@@ -461,6 +463,7 @@ def test_other_claims_on_labels():
     assert find_verdict("within radius 3 at 8", "fig-mnist-sup", at(8, "sdh-dnn", p3=10.9)) == "does not hold"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "rival"),
     [

@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from hashlearn.experiments.report import write_report
+
+pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parents[2]
 

@@ -165,6 +165,7 @@ def test_runs_do_not_depend_on_those_before(shared_runner):
     assert shared_runner.run(smaller)["scores"] == Runner().run(smaller)["scores"] != first[1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not runner.forget_peak(), reason="the system keeps no peak to forget")
 def test_memory_is_that_of_the_run(shared_runner):
     big = shared_runner.run(quick_run("fig-mnist", "itq"))["training"]["peak_bytes"]

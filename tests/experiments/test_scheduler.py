@@ -21,7 +21,7 @@ from hashlearn.experiments.progress_display import Progress
 from hashlearn.experiments.results import Results
 from hashlearn.experiments.scheduler import reproduce
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
+pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="signals"), pytest.mark.slow]
 
 
 class Told(Progress):

@@ -20,7 +20,7 @@ BILINEAR = Image.Resampling.BILINEAR
 
 
 def picture(width: int = SIDE, height: int = SIDE) -> Image.Image:
-    """Smooth, in colour, and different from each of its turns."""
+    """Smooth, in color, and different from each of its turns."""
     y, x = np.mgrid[:height, :width]
     y, x = y / max(1, height - 1), x / max(1, width - 1)
     waves = np.sin(3 * x + 1), np.cos(2 * y), np.sin(2 * x + 4 * y)

@@ -51,6 +51,7 @@ def grid(descriptors: np.ndarray) -> np.ndarray:
 # --- agreement ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("orientations", [GIST_320, GIST_512, (1,), (3, 2)], ids=str)
 @pytest.mark.parametrize("shape", [(4, 4), (5, 7), (7, 5), (9, 9), (16, 16), (12, 21)], ids=str)
@@ -61,6 +62,7 @@ def test_agrees_with_the_slow_version(path, orientations, shape):
     assert max(errors(got, slow.gist_reference(images, orientations))) < 1e-5
 
 
+@pytest.mark.data
 @pytest.mark.parametrize("path", PATHS)
 def test_every_feature_of_a_photograph_agrees(path):
     """1e-4 of each feature, however small beside the others, on genuine CIFAR-10 images."""
@@ -95,13 +97,14 @@ def test_the_numbers_are_pinned():
     np.testing.assert_allclose(got, [0.0345993, 0.0103164, 0.059735, 0.101054, 0.0101156, 0.116012], rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("orientations", [GIST_320, GIST_512], ids=str)
 def test_agrees_on_digits_and_colour_at_32(path, orientations):
     digits = load_digits().images[:8]
     large = np.kron(digits, np.ones((4, 4)))
-    colour = np.random.default_rng(0).integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
-    for images in (large, colour, pictures(32, 32)):
+    color = np.random.default_rng(0).integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
+    for images in (large, color, pictures(32, 32)):
         want = slow.gist_reference(images, orientations)
         assert max(errors(describe(images, orientations, path), want)) < 1e-5
 
@@ -150,11 +153,11 @@ def test_intensity_scale_and_offset_do_not_matter(path):
 
 
 def test_grey_is_the_mean_of_the_channels():
-    grey = pictures(12, 14)
-    np.testing.assert_allclose(gist(np.repeat(grey[..., None], 3, axis=3)), gist(grey), atol=1e-6)
-    np.testing.assert_array_equal(gist(grey[..., None]), gist(grey))
-    colour = np.random.default_rng(1).integers(0, 256, (3, 12, 14, 3), dtype=np.uint8)
-    np.testing.assert_allclose(gist(colour), gist(colour.mean(axis=3)), atol=1e-6)
+    gray = pictures(12, 14)
+    np.testing.assert_allclose(gist(np.repeat(gray[..., None], 3, axis=3)), gist(gray), atol=1e-6)
+    np.testing.assert_array_equal(gist(gray[..., None]), gist(gray))
+    color = np.random.default_rng(1).integers(0, 256, (3, 12, 14, 3), dtype=np.uint8)
+    np.testing.assert_allclose(gist(color), gist(color.mean(axis=3)), atol=1e-6)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -264,6 +267,7 @@ def test_the_rule_weighs_build_against_batch_and_memory():
     assert module._choose_path(10**9, 256, 256, GIST_320) == "fft"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orientations", [GIST_320, GIST_512, (1, 8), (4, 4, 4)], ids=str)
 def test_estimates_of_bytes_are_near_the_truth(orientations):
     scales = matrix_module._matrices(20, 20, orientations)

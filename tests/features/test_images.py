@@ -318,6 +318,7 @@ def test_vectors_in_order_and_the_unreadable_told(folder, monkeypatch, batch, n_
         assert near(vectors, np.stack([alone(folder, path) for path in names]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", [GistExtractor(side=32, orientations=GIST_320), GistExtractor()], ids=str)
 def test_neighbours_change_a_vector_by_rounding_only(tmp_path, features):
     """At 32×32 a large batch even takes another way through ``gist``."""
@@ -349,7 +350,7 @@ def test_no_paths_and_bad_arguments(folder):
     for batch in (0, -1, 2.0, "8"):
         with pytest.raises(ValueError, match="batch must be a positive whole number; got"):
             image_vectors(folder, [], SMALL, batch=batch)
-    with pytest.raises(ValueError, match="paths must be several paths"):
+    with pytest.raises(ValueError, match="paths must be a sequence of paths"):
         image_vectors(folder, "00.png", SMALL)
 
 
@@ -436,6 +437,7 @@ def test_the_usual_batch(folder, monkeypatch):
     assert sizes == [1024, 21, 64]
 
 
+@pytest.mark.data
 def test_cifar10_as_pngs_has_the_data_sets_vectors(tmp_path, monkeypatch):
     from hashlearn.datasets import cifar10_images, load
     from hashlearn.errors import DatasetError

@@ -75,7 +75,7 @@ def test_palette(read):
     assert differ(read(encoded(image, "GIF")), pixels_of(image)) <= 1
 
 
-@pytest.mark.parametrize("transparency", [3, bytes(range(0, 250, 5))], ids=["one colour", "each colour"])
+@pytest.mark.parametrize("transparency", [3, bytes(range(0, 250, 5))], ids=["one color", "each color"])
 def test_palette_with_transparency(read, transparency):
     image = picture(64, 64).quantize(50)
     content = encoded(image, "PNG", transparency=transparency)
@@ -145,7 +145,7 @@ def ramp(low: float, high: float) -> np.ndarray:
 
 @pytest.mark.parametrize("form", ["PNG", "TIFF", "PPM"])
 @pytest.mark.parametrize(("low", "high"), [(0, 65535), (100, 4095), (40_000, 40_255)])
-def test_grey_of_16_bits_is_stretched(read, form, low, high):
+def test_gray_of_16_bits_is_stretched(read, form, low, high):
     values = np.rint(ramp(low, high)).astype(np.uint16)
     if form == "PPM":
         content = b"P5 %d %d 65535\n" % values.shape + values.astype(">u2").tobytes()
@@ -198,7 +198,7 @@ def test_tiny_and_long_pictures(read, form, size):
     got = read(content)
     with Image.open(io.BytesIO(content)) as image:
         assert differ(got, pixels_of(image)) <= 2
-    assert GistExtractor(side=SIDE).vectors(got[None]).shape == (1, 512)
+    assert GistExtractor(side=SIDE).describe(got[None]).shape == (1, 512)
 
 
 def test_a_line_of_pixels_takes_little_memory(tmp_path):
@@ -245,9 +245,9 @@ def test_an_orientation_that_does_not_exist_is_upright(read, orientation):
 @pytest.mark.parametrize(("features", "mode"), [(COLOR, "RGB"), (GRAY, "L")])
 def test_a_large_jpeg_is_decoded_small(read, monkeypatch, features, mode):
     seen = []
-    original = module._shrunk
+    original = module._shrink
     monkeypatch.setattr(
-        module, "_shrunk", lambda image, *a: (seen.append((image.size, image.mode)), original(image, *a))[1]
+        module, "_shrink", lambda image, *a: (seen.append((image.size, image.mode)), original(image, *a))[1]
     )
     read(encoded(picture(640, 512), "JPEG"), features)
     read(encoded(picture(640, 120), "JPEG"), features)

@@ -102,7 +102,7 @@ def test_filters_can_be_pickled_meanwhile():
     """scikit-learn sends them to its workers."""
     with silent_pillow():
         copied = pickle.loads(pickle.dumps(warnings.filters))
-        assert copied[0][3] is _silence._here
+        assert copied[0][3] is _silence._state
 
 
 def test_logged_errors(caplog):

@@ -14,6 +14,8 @@ from hashlearn.hashers._svm import LinearSVMs
 from hashlearn.threads import thread_map
 from reference import ba as reference
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def X():

@@ -17,6 +17,8 @@ from hashlearn.hashers import _pairs, bre
 from hashlearn.hashers._pairs import Pairs
 from reference import bre as slow
 
+pytestmark = pytest.mark.slow
+
 KERNELS = ("linear", "rbf")
 
 

@@ -18,6 +18,8 @@ from hashlearn.threads import thread_map
 from reference import dh as reference
 from reference.gradients import as_rows, check_by_differences
 
+pytestmark = pytest.mark.slow
+
 PAPER = Lambdas(100, 1e-3, 1e-3)
 TERMS = ("quantization", "variance", "orthogonality", "weights")
 unsettled = pytest.mark.filterwarnings("ignore:.*has not converged:sklearn.exceptions.ConvergenceWarning")

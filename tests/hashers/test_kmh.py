@@ -15,6 +15,8 @@ from hashlearn.hashers.steps import margins
 from hashlearn.threads import thread_map
 from reference.kmh import k_means_hashing
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def X():

@@ -15,6 +15,8 @@ from hashlearn.hashers.steps import compile_steps
 from hashlearn.threads import thread_map
 from reference import ksh as slow
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def data():

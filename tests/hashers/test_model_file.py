@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 import hashlearn
 from hashlearn.errors import ModelFileError
@@ -197,7 +198,7 @@ def test_what_could_not_be_read_again_is_not_saved(tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "[" * 10_000, "{}", "5", '{"version": 1e999}', '{"version": 1, "kind": "gist", "side": 1e9}', "NaN"]
 )
-def test_features_that_are_none_are_said_to_be_the_models(text, tmp_path):
+def test_invalid_features_of_a_model_are_refused(text, tmp_path):
     from hashlearn.collection.ingest import model_extractor
 
     metadata = ModelMetadata(notes={"features": text})
@@ -280,3 +281,18 @@ def test_what_may_not_be_read_is_said_so(tmp_path):
         "PermissionError [Errno 13] Permission denied: 'model'",
         "PermissionError [Errno 13] Permission denied: 'index'",
     ], done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:.*has not converged:sklearn.exceptions.ConvergenceWarning")
+def test_a_file_of_before_a_parameter_was_added(tmp_path):
+    """Its bytes are those of a model at the value that stands for it; another value is kept."""
+    X = np.random.default_rng(0).random((60, 12))
+    path = tmp_path / "model"
+    model = hashlearn.UDHDNN(4, max_iter=1, lbfgs_iter=5, random_state=0).fit(X)
+    model.save(path)
+    with safe_open(path, "np") as file:
+        assert "lbfgs_memory" not in "".join(file.metadata().values())
+    assert hashlearn.load(path).lbfgs_memory == 20
+    other = hashlearn.UDHDNN(4, max_iter=1, lbfgs_iter=5, lbfgs_memory=3, random_state=0).fit(X)
+    other.save(path)
+    assert hashlearn.load(path).lbfgs_memory == 3

@@ -23,7 +23,10 @@ from reference.gradients import as_rows, check_by_differences
 
 LAMBDAS = Lambdas(1e-3, 5.0, 1.0, 1e-4)
 TERMS = ("pairs", "weights", "quantization", "independence", "balance")
-pytestmark = pytest.mark.filterwarnings("ignore:.*has not converged:sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*has not converged:sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.slow,
+]
 
 
 def in_order(function, items):

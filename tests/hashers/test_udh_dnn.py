@@ -29,6 +29,8 @@ from hashlearn.threads import thread_map
 from reference import udh_dnn as reference
 from reference.gradients import as_rows, check_by_differences
 
+pytestmark = pytest.mark.slow
+
 LAMBDAS = Lambdas(1e-5, 5e-2, 1e-2, 1e-6)
 TERMS = ("reconstruction", "weights", "quantization", "independence", "balance")
 unsettled = pytest.mark.filterwarnings("ignore:.*has not converged:sklearn.exceptions.ConvergenceWarning")
@@ -372,6 +374,7 @@ def test_any_number_of_layers(units, constraint, digits):
         {"constraint": "relaxed"},
         {"max_iter": 3},
         {"lbfgs_iter": 11},
+        {"lbfgs_memory": 2},
         {"sweeps": 1},
         {"decoder": "lbfgs"},
         {"init": "itq"},

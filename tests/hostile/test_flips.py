@@ -6,6 +6,8 @@ import pytest
 from flips import flip_bits
 from seeds import all_seeds
 
+pytestmark = pytest.mark.slow
+
 CHECKED = [seed for seed in all_seeds() if seed.checked]
 
 

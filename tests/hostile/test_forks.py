@@ -19,7 +19,7 @@ from hashlearn.collection import Collection
 from hashlearn.errors import CollectionError
 from hashlearn.search import HammingIndex
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+pytestmark = [pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork"), pytest.mark.slow]
 CODES = np.random.default_rng(0).integers(0, 256, (50, 8), dtype=np.uint8)
 
 
@@ -54,7 +54,7 @@ def in_child(action):
         return json.load(answer)
 
 
-def n_there(path):
+def count_items(path):
     """As another process sees it."""
     code = (
         "import sys; from hashlearn.collection import Collection\n"
@@ -113,7 +113,7 @@ def test_parent_and_child_write_one_after_the_other(path):
                 own.add(code[None])
         acknowledged += 30
         assert os.waitpid(pid, 0)[1] == 0
-    assert n_there(path) == acknowledged
+    assert count_items(path) == acknowledged
 
 
 def test_batches_that_were_begun_do_not_go_on_in_a_fork(path):
@@ -150,7 +150,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     subprocess.run([sys.executable, "-c", writer])
     os.write(go, b"x")
     os.waitpid(pid, 0)
-    assert n_there(path) == 25
+    assert count_items(path) == 25
 
 
 def _add(path, n):
@@ -248,7 +248,7 @@ def test_opening_it_twice_in_a_process_keeps_its_locks(path):
             add_elsewhere(path)
             collection.add(CODES[:20])
             assert collection.refresh() is False
-            assert n_there(path) == len(collection)
+            assert count_items(path) == len(collection)
 
 
 def replaced(path):
@@ -343,7 +343,7 @@ def test_a_signal_handler_may_read_in_the_middle_of_a_change(path):
         finally:
             signal.signal(signal.SIGALRM, before)
         assert answers == [0]
-    assert n_there(path) == 100
+    assert count_items(path) == 100
 
 
 def test_an_interrupt_while_an_error_is_handled(path):

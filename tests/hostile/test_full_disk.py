@@ -14,6 +14,8 @@ from hashlearn.interchange.exports import EXPORTS
 from hashlearn.search import HammingIndex
 from hashlearn.vectors import FORMATS, read_vectors, write_vectors
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(0)
 
 

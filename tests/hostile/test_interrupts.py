@@ -15,6 +15,8 @@ from hashlearn.codes import hamming
 from hashlearn.collection import Collection
 from hashlearn.search import HammingIndex
 
+pytestmark = pytest.mark.slow
+
 AGAIN = bool(os.environ.get("HASHLEARN_HOSTILE"))
 CODES = np.random.default_rng(0).integers(0, 256, (40, 8), dtype=np.uint8)
 

@@ -5,6 +5,8 @@ import os
 import pytest
 from kills import KINDS, applied, run, settled
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="writers are forked")
 def test_nothing_that_was_acknowledged_is_lost_by_kill_9(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from mutations import Kind, Process, fuzz, made_kinds, mutated
 from seeds import Seed
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
+pytestmark = [pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked"), pytest.mark.slow]
 
 
 def test_every_reader_answers_or_refuses(tmp_path):

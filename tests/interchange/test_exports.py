@@ -160,6 +160,7 @@ def answers(text):
     return [line.strip() for line in lines[start + 1 : -1]]
 
 
+@pytest.mark.slow
 def test_postgres_finds_the_same(collection, tmp_path, postgres, monkeypatch):
     monkeypatch.setattr(exports, "_ROWS_PER_STATEMENT", 70)
     (file,) = export_pgvector(collection, tmp_path / "codes.sql", table=f"public.Codes_{collection.n_bits}")

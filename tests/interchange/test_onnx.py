@@ -85,6 +85,7 @@ def differing(hasher, X, path):
     return np.count_nonzero(differ)
 
 
+@pytest.mark.slow
 @every_method
 @pytest.mark.parametrize("n_bits", [1, 12, 16, 33])
 def test_every_method_gives_the_librarys_codes(name, n_bits, digits, tmp_path):
@@ -97,6 +98,7 @@ def test_every_method_gives_the_librarys_codes(name, n_bits, digits, tmp_path):
     assert np.count_nonzero(codes != hasher.encode(X)) <= n
 
 
+@pytest.mark.slow
 @every_method
 def test_of_vectors_as_many_and_as_long_as_real_ones(name, tmp_path):
     rng = np.random.default_rng(0)
@@ -109,6 +111,7 @@ def test_of_vectors_as_many_and_as_long_as_real_ones(name, tmp_path):
     assert differing(hasher, X, tmp_path / "m.onnx") <= FEW  # of 320,000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [

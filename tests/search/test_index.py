@@ -289,7 +289,7 @@ def test_changes_that_are_refused_change_nothing():
     before = index.ids.tolist(), index.codes.tolist()
     one = codes[:1]
     for change, words in (
-        (lambda: index.add(codes[:2], [5000, 5000]), "5000 is there twice"),
+        (lambda: index.add(codes[:2], [5000, 5000]), "5000 is given twice"),
         (lambda: index.add(codes[:2], [5000, ids[3]]), f"id {ids[3]} is in the index already"),
         (lambda: index.add(codes[:2], [ids[0], ids[1]]), r"already \(1 more\)"),
         (lambda: index.add(codes[:2], [5000]), "an id for each of the 2 codes; got 1"),
@@ -301,9 +301,9 @@ def test_changes_that_are_refused_change_nothing():
         (lambda: index.add(one, [[7]]), "one dimension"),
         (lambda: index.add(one.astype(np.int8)), "uint8"),
         (lambda: index.add(codes[:, :7]), r"shape \(n, 8\)"),
-        (lambda: index.remove([ids[0], ids[0]]), "is there twice"),
+        (lambda: index.remove([ids[0], ids[0]]), "is given twice"),
         (lambda: index.remove([ids[0], 5000]), "id 5000 is not in the index"),
-        (lambda: index.update([ids[0], ids[0]], codes[:2]), "is there twice"),
+        (lambda: index.update([ids[0], ids[0]], codes[:2]), "is given twice"),
         (lambda: index.update([ids[0], 5000], codes[:2]), "id 5000 is not"),
         (lambda: index.update([ids[0]], codes[:2]), "an id for each of the 2 codes"),
         (lambda: index.search(codes, 0), "k must be at least 1"),
@@ -449,7 +449,7 @@ def test_tables_are_made_when_enough_was_asked_and_dropped_by_a_change():
     index.within(codes[:1], 1)
     assert index._tables is not None
     assert index.explain(radius=1).engine == "tables"
-    assert "are there" in index.explain(radius=1).reason
+    assert "exist, " in index.explain(radius=1).reason
     found = index.within(codes[:50], 1)
     np.testing.assert_array_equal(found.ids, expected.ids)
     index.remove([0])
@@ -501,8 +501,8 @@ def known_costs():
 
 def test_tables_are_replaced_once_others_would_have_saved_what_they_cost():
     costs, two, four = known_costs()
-    gain = costs.of(two, 3) - costs.of(four, 3)
-    enough = int(costs.making(four) / gain) + 1
+    gain = costs.query(two, 3) - costs.query(four, 3)
+    enough = int(costs.build(four) / gain) + 1
     ledger = Ledger()
     ledger.note(3, enough - 1)
     ledger.settle(costs, two)
@@ -518,7 +518,7 @@ def test_tables_are_replaced_once_others_would_have_saved_what_they_cost():
 
 def test_what_the_tables_at_hand_serve_better_counts_against_others_but_leaves_no_debt():
     costs, two, four = known_costs()
-    gain, loss = costs.of(two, 3) - costs.of(four, 3), costs.of(four, 1) - costs.of(two, 1)
+    gain, loss = costs.query(two, 3) - costs.query(four, 3), costs.query(four, 1) - costs.query(two, 1)
     assert min(gain, loss) > 0
     ledger = Ledger()
     ledger.note(3, 100)
@@ -679,7 +679,7 @@ def test_very_long_codes_are_planned_soon():
 def test_small_indexes_are_scanned():
     index, *_ = filled(64, n=200)
     assert index.explain(radius=1, n_queries=10**9).engine == "scan"
-    assert "no tables" in str(index.explain(radius=1, n_queries=10**9))
+    assert "faster than any tables" in str(index.explain(radius=1, n_queries=10**9))
 
 
 def test_the_estimate_counts_what_tables_find():
@@ -779,7 +779,7 @@ def changed_header(content, **changes):
         (lambda c: b"PK" + c, "damaged"),
         (lambda c: c[:-1] + bytes([c[-1] ^ 16]), "checksum"),
         (lambda c: changed_header(c, version=2), "version 2, and this hashlearn reads version 1"),
-        (lambda c: changed_header(c, format="hashlearn model"), "something else"),
+        (lambda c: changed_header(c, format="hashlearn model"), "another kind of data"),
         (lambda c: changed_header(c, n_bits=13), "checksum"),
         (lambda c: changed_header(c, n_bits=64), r"can't have the shape \(300, 2\)"),
         (lambda c: changed_header(c, n_bits=0), "n_bits is 0"),

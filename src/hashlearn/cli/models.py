@@ -186,9 +186,9 @@ def encode(
     import hashlearn
     from hashlearn.interchange.embeddings import check_precision, check_whole_bytes, to_sentence_transformers
     from hashlearn.storage import atomic_path
-    from hashlearn.vectors import format_of, write_vectors
+    from hashlearn.vectors import get_format, write_vectors
 
-    format_of(out)
+    get_format(out)
     inputs.check_out(out, model, input)
     if format == "packed":
         refuse_options("--format is packed", precision=precision)
@@ -218,14 +218,9 @@ def encode(
         with atomic_path(paths_file) as temporary:
             temporary.write_text("".join(f"{printable(path)}\n" for path in data.paths), encoding="utf-8")
     paths = None if paths_file is None else str(paths_file)
-    result: dict[str, Any] = {
-        "codes": str(out),
-        "paths": paths,
-        "format": format,
-        "precision": precision,
-        "encoded": name,
-    }
-    result |= {"n_samples": len(codes), "n_bits": hasher.n_bits_, "bytes_per_code": codes.shape[1], "seconds": seconds}
+    result: dict[str, Any] = {"codes": str(out), "paths": paths, "format": format, "precision": precision}
+    result |= {"encoded": name, "n_samples": len(codes), "n_bits": hasher.n_bits_}
+    result |= {"bytes_per_code": codes.shape[1], "seconds": seconds}
     text = f"{len(codes):,} codes of {hasher.n_bits_} bits ({codes.shape[1]} bytes each) of {name}: {out}"
     if precision is not None:
         text += f" ({format}, {precision})"

@@ -17,7 +17,7 @@ def method_names() -> list[str]:
     package = find_spec("hashlearn.hashers")
     folders = package.submodule_search_locations if package else None
     names = [module.name for module in iter_modules(folders) if not module.name.startswith("_")]
-    return [name.replace("_", "-") for name in names if name != "base"]
+    return [name.replace("_", "-") for name in names if name not in ("base", "steps")]
 
 
 def complete_method(incomplete: str) -> list[str]:

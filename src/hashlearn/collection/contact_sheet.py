@@ -39,7 +39,7 @@ figcaption { color: var(--soft); font-size: 12px; overflow-wrap: anywhere; }
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture's file, if there is one, and what stands below it."""
+    """A picture's file, if there is one, and its caption."""
 
     path: Path | None
     caption: str
@@ -48,7 +48,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Row:
-    """Pictures under a title."""
+    """Pictures with a title."""
 
     title: str
     pictures: Sequence[Picture]
@@ -111,7 +111,7 @@ def write_contact_sheet(path: str | os.PathLike[str], title: str, note: str, row
 
 
 def contact_sheet(title: str, note: str, rows: Iterable[Row]) -> str:
-    """The page as HTML; pictures are in it, made small."""
+    """Return the page as HTML, with small copies of the pictures."""
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -129,28 +129,28 @@ def contact_sheet(title: str, note: str, rows: Iterable[Row]) -> str:
 
 
 def _figure(picture: Picture, seen: dict[Path, str | None]) -> str:
-    small = None
+    url = None
     if picture.path is not None:
         if picture.path not in seen:
-            seen[picture.path] = _small(picture.path)
-        small = seen[picture.path]
+            seen[picture.path] = _thumbnail_url(picture.path)
+        url = seen[picture.path]
     caption = escape(picture.caption)
-    if small is None:
+    if url is None:
         shown = '<div class="none">no picture</div>'
     else:
-        shown = f'<img loading="lazy" alt="{escape(picture.caption, quote=True)}" src="{small}">'
+        shown = f'<img loading="lazy" alt="{escape(picture.caption, quote=True)}" src="{url}">'
     kind = ' class="query"' if picture.query else ""
     return f"<figure{kind}>{shown}<figcaption>{caption}</figcaption></figure>"
 
 
-def _small(path: Path) -> str | None:
-    """The picture as a data address; None if it can't be read (any more)."""
+def _thumbnail_url(path: Path) -> str | None:
+    """A small copy as a data URL; None if the picture can't be read."""
     from PIL import Image
 
     from hashlearn.features import read_thumbnail
 
     try:
-        pixels = read_thumbnail(path, 2 * _SIDE)  # for screens of fine pixels
+        pixels = read_thumbnail(path, 2 * _SIDE)  # for high-resolution screens
     except ImageError:
         return None
     buffer = io.BytesIO()

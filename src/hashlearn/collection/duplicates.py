@@ -1,4 +1,4 @@
-"""Groups of near-duplicates: items that are linked by steps of a small Hamming distance."""
+"""Groups of near-duplicates: items whose codes are linked by small Hamming distances."""
 
 from __future__ import annotations
 
@@ -12,36 +12,43 @@ from hashlearn.search.index import HammingIndex, Ids
 __all__ = ["near_duplicates"]
 
 _BLOCK = 10_000
-# Codes of the first block, which shows how much a code finds; later ones are such that a block finds about so much.
+# The first block shows how many matches a code has. Later blocks are sized to have about _BLOCK_MATCHES.
 _FIRST_BLOCK = 200
-_MOST_FOUND = 5_000_000
-# Links that are held before they are merged into groups.
-_MOST_LINKS = 20_000_000
+_BLOCK_MATCHES = 5_000_000
+# Links to collect before they are merged into groups.
+_MAX_LINKS = 20_000_000
 
 
 def near_duplicates(index: HammingIndex, radius: int, *, show_progress: bool | None = None) -> list[Ids]:
-    """Groups of at least two ids, each within ``radius`` of another one of its group.
+    """Find groups of at least two ids, each within ``radius`` of another id of its group.
 
-    Groups grow link by link: the two ends of a long one may be further apart than the radius. The ids of a group
-    ascend; groups are by size, the largest first, then by their first id.
+    Two ids of a group may be further apart than the radius if others link them.
 
-    Args:
-        index: What is searched, by itself.
-        radius: The largest distance of a link; 0: equal codes.
-        show_progress: A progress bar; None: on a terminal.
+    Parameters
+    ----------
+    index
+        The index to search, such as ``collection.index``.
+    radius
+        The largest Hamming distance of a link; 0: equal codes.
+    show_progress
+        Show a progress bar. None: only on a terminal.
+
+    Returns
+    -------
+    Groups of ascending ids; the largest group first, then by their first id.
     """
     ids, codes = index.snapshot()
     if radius < 0:
         raise ValueError(f"radius must be at least 0; got {radius}.")
-    # Equal codes are linked without a search, so that a thousand of them do not make a million pairs.
+    # Equal codes are grouped without a search: a thousand of them would make a million pairs.
     rows, group = _distinct(codes)
     if radius and len(rows) > 1:
-        group = _linked(np.take(codes, rows, axis=0), index.n_bits, radius, show_progress)[group]
+        group = _link(np.take(codes, rows, axis=0), index.n_bits, radius, show_progress)[group]
     return _groups(ids, group)
 
 
 def _distinct(codes: NDArray[np.uint8]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """A row of each distinct code, and for each row the number of its code."""
+    """Return a row of each distinct code, and for each row the number of its code."""
     if not len(codes):
         return np.empty(0, np.intp), np.empty(0, np.intp)
     order = np.lexsort(code_words(codes))
@@ -52,8 +59,8 @@ def _distinct(codes: NDArray[np.uint8]) -> tuple[NDArray[np.intp], NDArray[np.in
     return order[new], number
 
 
-def _linked(codes: NDArray[np.uint8], n_bits: int, radius: int, show_progress: bool | None) -> NDArray[np.intp]:
-    """For each of distinct codes, the number of its group."""
+def _link(codes: NDArray[np.uint8], n_bits: int, radius: int, show_progress: bool | None) -> NDArray[np.intp]:
+    """Return the group number of each of the distinct codes."""
     index = HammingIndex(n_bits)
     index.add(codes)
     n = len(codes)
@@ -64,23 +71,23 @@ def _linked(codes: NDArray[np.uint8], n_bits: int, radius: int, show_progress: b
         start, size = 0, _FIRST_BLOCK
         while start < n:
             some = codes[start : start + size]
-            # The plan counts on all the searches that are still to come.
+            # Plan for all searches of this function.
             engine = index.explain(radius=radius, n_queries=n).engine
-            found = index.within(some, radius, engine="tables" if engine == "tables" else "scan")
-            a = np.repeat(np.arange(start, start + len(some)), np.diff(found.offsets))
-            forward = found.ids > a
-            links.append((a[forward], found.ids[forward]))
+            matches = index.within(some, radius, engine="tables" if engine == "tables" else "scan")
+            a = np.repeat(np.arange(start, start + len(some)), np.diff(matches.offsets))
+            forward = matches.ids > a
+            links.append((a[forward], matches.ids[forward]))
             held += int(forward.sum())
-            if held > _MOST_LINKS:
-                group, links, held = _merged(group, links), [], 0
+            if held > _MAX_LINKS:
+                group, links, held = _merge(group, links), [], 0
             start += len(some)
-            size = min(_BLOCK, max(1, _MOST_FOUND * len(some) // max(1, len(found.ids))))
+            size = min(_BLOCK, max(1, _BLOCK_MATCHES * len(some) // max(1, len(matches.ids))))
             advance(len(some))
-    return _merged(group, links)
+    return _merge(group, links)
 
 
-def _merged(group: NDArray[np.intp], links: list[tuple[NDArray[np.intp], NDArray[np.intp]]]) -> NDArray[np.intp]:
-    """The groups after more links."""
+def _merge(group: NDArray[np.intp], links: list[tuple[NDArray[np.intp], NDArray[np.intp]]]) -> NDArray[np.intp]:
+    """Merge the groups that are linked."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -95,5 +102,4 @@ def _groups(ids: Ids, group: NDArray[np.intp]) -> list[Ids]:
     order = np.argsort(group, kind="stable")
     sizes = np.bincount(group) if len(group) else np.empty(0, np.intp)
     parts = np.split(ids[order], np.cumsum(sizes)[:-1]) if len(sizes) else []
-    found = [part for part in parts if len(part) > 1]
-    return sorted(found, key=lambda part: (-len(part), int(part[0])))
+    return sorted((part for part in parts if len(part) > 1), key=lambda part: (-len(part), int(part[0])))

@@ -48,7 +48,7 @@ def prefilter_operators(H: int, W: int) -> tuple[Array, ...]:
 
 
 def prefilter(x: Array, operators: tuple[Array, ...]) -> Array:
-    """Whitening and local contrast normalisation of float64 images (n, H, W) in 0…255; the result is float32."""
+    """Whitening and local contrast normalization of float64 images (n, H, W) in 0…255; the result is float32."""
     n, H, W = x.shape
     rows, columns, low_y, low_x, crop_y, crop_x = operators
     x = np.log(x + 1)
@@ -67,14 +67,14 @@ def prefilter(x: Array, operators: tuple[Array, ...]) -> Array:
     return np.divide(high[:, pad : pad + H, pad : pad + W], local, out=local)
 
 
-def centre_frequency(scale: int) -> float:
+def center_frequency(scale: int) -> float:
     """f0, in cycles per pixel."""
     return float(0.3 / 1.85**scale)
 
 
 def band_share(scale: int, tolerance: float) -> float:
     """The share of the frequency plane where a scale's radial factor exceeds ``tolerance``."""
-    f_max = centre_frequency(scale) * (1 + math.sqrt(-math.log(tolerance) / 3.5))
+    f_max = center_frequency(scale) * (1 + math.sqrt(-math.log(tolerance) / 3.5))
     return min(1.0, math.pi * f_max**2)
 
 
@@ -85,7 +85,7 @@ def gabor(ny: int, nx: int, scale: int, count: int) -> Array:
     theta: Array = np.arctan2(fy, fx) + np.pi / count * np.arange(count)[:, None, None]
     theta -= 2 * np.pi * (theta > np.pi)
     # G = exp(−10 · 0.35 (f/f0 − 1)² − 2π w θ²)
-    radial = -3.5 * (np.hypot(fx, fy) / centre_frequency(scale) - 1) ** 2
+    radial = -3.5 * (np.hypot(fx, fy) / center_frequency(scale) - 1) ** 2
     G: Array = np.exp(radial - 2 * np.pi * w * theta**2)
     return G
 

@@ -24,7 +24,7 @@ import numpy as np
 from hashlearn.features._gist_filters import GRID, PAD, Array, band_share, gabor, grid_means, mirror
 
 RANK_TOLERANCE = 1e-6  # singular values below this share of the scale's largest are dropped
-BLOCK = 256  # images a product: enough for BLAS, few enough for the cache
+BLOCK = 256  # images per product: enough for BLAS, few enough for the cache
 
 
 class _Scale(NamedTuple):
@@ -35,17 +35,17 @@ class _Scale(NamedTuple):
 
 
 def matrix_bytes(H: int, W: int, counts: tuple[int, ...]) -> float:
-    """About the bytes of all T_f."""
+    """Approximate bytes of all T_f."""
     return 4 * (H * W) ** 2 * _full_filters(counts)
 
 
 def product_flops(H: int, W: int, counts: tuple[int, ...]) -> float:
-    """About the FLOPs an image."""
+    """Approximate FLOPs per image."""
     return 2 * (H * W) ** 2 * _full_filters(counts)
 
 
 def build_flops(H: int, W: int, counts: tuple[int, ...]) -> float:
-    """About the FLOPs of building the matrices: the contractions and the eigenvectors."""
+    """Approximate FLOPs to build the matrices: the contractions and the eigenvectors."""
     return (4 * sum(counts) * (W + 2 * PAD) + 6 * len(counts) * H * W) * (H * W) ** 2
 
 
@@ -63,12 +63,12 @@ def matrix_path(H: int, W: int, counts: tuple[int, ...]) -> Callable[[Array, Arr
     opposite = cells[::-1][:h].copy()
     if N % 2:
         opposite[-1] = 0  # the middle pixel is its own opposite: count it once
-    own = threading.local()  # buffers of each thread
+    local = threading.local()  # buffers of each thread
 
     def describe(y: Array, out: Array) -> None:
-        if not hasattr(own, "buffers"):
-            own.buffers = np.empty((3, BLOCK, 2 * h), dtype=np.float32)
-        E, D, S = own.buffers[:, : len(y)]
+        if not hasattr(local, "buffers"):
+            local.buffers = np.empty((3, BLOCK, 2 * h), dtype=np.float32)
+        E, D, S = local.buffers[:, : len(y)]
         flat = y.reshape(len(y), N)
         turned = flat[:, ::-1]
         parts = (flat[:, :h] + turned[:, :h], flat[:, : N - h] - turned[:, : N - h])
@@ -99,7 +99,7 @@ def _moduli(z: Array) -> Array:
 def _matrices(H: int, W: int, counts: tuple[int, ...]) -> list[_Scale]:
     h = _half(H * W)
     (A_y, B_y), (A_x, B_x) = _fourier_pair(H), _fourier_pair(W)
-    # Outputs are wanted at the first h pixels only, which lie in the upper half of the rows.
+    # Outputs are needed at the first h pixels only, which lie in the upper half of the rows.
     P_y = _products(A_y[: _half(H)], B_y).astype(np.complex64)
     P_x = _products(A_x, B_x).astype(np.complex64)
     scales = []

@@ -1,11 +1,11 @@
-"""Silence of Pillow in one thread: what it warns of, or logs as an error, while that thread reads a picture.
+"""Hide the warnings and log messages of Pillow in a thread that reads a picture.
 
-``warnings.catch_warnings`` exchanges the filters of the whole process, so two threads that use it restore each
-other's. Instead one filter is put in front of the others; it asks which thread is warning and matches only where a
-picture is being read. No list is exchanged, and other threads hear what they would have heard.
+``warnings.catch_warnings`` replaces the filters of the whole process, so two threads that use it restore each other's.
+Instead, one filter is inserted before the others. It matches only in a thread that reads a picture, so other threads
+are not affected.
 
-Only another thread that puts a filter of its own in front during those milliseconds can undo it. If that filter makes
-errors of warnings, the picture is refused, as by any other error.
+Another thread can undo this only by inserting a filter of its own during those milliseconds. If that filter turns
+warnings into errors, the picture is refused, as after any other error.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 
 __all__ = ["silent_pillow"]
 
-_LOGGER = "PIL.TiffImagePlugin"  # logs an error, and raises it too
+_LOGGER = "PIL.TiffImagePlugin"  # logs errors that it also raises
 
 
-class _Here(threading.local):
-    """Each thread sees its own ``depth``; stands where the filter of a warning has a pattern for the module."""
+class _ReaderState(threading.local):
+    """Per-thread state, used in place of a filter's pattern for the module: Python calls its ``match``."""
 
     depth = 0
 
@@ -36,53 +36,55 @@ class _Here(threading.local):
         return self.depth == 0
 
     def __reduce__(self) -> str:
-        return "_here"  # filters may be sent to other processes, as scikit-learn does
+        return "_state"  # scikit-learn sends filters to other processes
 
 
-_here = _Here()
-_FILTER: Any = ("ignore", None, Warning, _here, 0)  # Python calls match() on whatever has the place of a pattern
+_state = _ReaderState()
+_FILTER: Any = ("ignore", None, Warning, _state, 0)
 _lock = threading.Lock()
 _readers = 0
 
 
 @contextmanager
 def silent_pillow() -> Iterator[None]:
-    """Hide this thread's warnings from Pillow's modules; nothing is left behind when the last thread is done."""
+    """Hide warnings of Pillow in this thread. The last thread to leave removes the filter."""
     global _readers
     with _lock:
         _readers += 1
         if not warnings.filters or warnings.filters[0] is not _FILTER:
             _remove()
             warnings.filters.insert(0, _FILTER)  # type: ignore[attr-defined]
-        logging.getLogger(_LOGGER).addFilter(_here)
-    _here.depth += 1
+        logging.getLogger(_LOGGER).addFilter(_state)
+    _state.depth += 1
     try:
-        if getattr(sys.flags, "context_aware_warnings", False):  # Python 3.14 on: filters of this thread go first
+        if getattr(
+            sys.flags, "context_aware_warnings", False
+        ):  # from Python 3.14 on, the filters of a thread come first
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 yield
         else:
             yield
     finally:
-        _here.depth -= 1
+        _state.depth -= 1
         with _lock:
             _readers -= 1
             if _readers == 0:
                 _remove()
-                logging.getLogger(_LOGGER).removeFilter(_here)
+                logging.getLogger(_LOGGER).removeFilter(_state)
 
 
-def _begin_anew() -> None:
-    """In a forked child, where the other threads that read pictures are not."""
+def _reset() -> None:
+    """In a forked child, which does not have the other threads that read pictures."""
     global _lock, _readers
-    _lock, _readers = threading.Lock(), _here.depth
+    _lock, _readers = threading.Lock(), _state.depth
     if _readers == 0:
         _remove()
-        logging.getLogger(_LOGGER).removeFilter(_here)
+        logging.getLogger(_LOGGER).removeFilter(_state)
 
 
 if hasattr(os, "register_at_fork"):  # not on every system
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset)
 
 
 def _remove() -> None:

@@ -3,7 +3,7 @@
 Oliva & Torralba, "Modeling the shape of the scene: a holistic representation of the spatial envelope",
 IJCV 42(3), 2001, in the form of the MATLAB code that the hashing literature uses.
 
-    x    (H, W)        grey image: mean of the channels, stretched to 0…255 (a constant image becomes zeros)
+    x    (H, W)        gray image: mean of the channels, stretched to 0…255 (a constant image becomes zeros)
     h    (m, m)        p − lowpass(p), p = log(1 + x) padded to an even square of side m
     y    (H, W)        h / (0.2 + √|lowpass(h²)|), cropped: the prefiltered image
     G_f  (ny, nx)      exp(−3.5 (f/f0 − 1)² − 2π w θ²): filter f on the padded grid, ny = H + 64, nx = W + 64
@@ -71,7 +71,7 @@ def gist(
     cache: bool = False,
     show_progress: bool | None = None,
 ) -> Array:
-    """GIST descriptors, float32, (n, 16 * sum(orientations)).
+    """Compute GIST descriptors, float32 (n, 16 * sum(orientations)).
 
     Parameters
     ----------
@@ -85,13 +85,13 @@ def gist(
         Keep the result in the cache folder, under a hash of the images, and read it from there next time.
         The array is then memory-mapped and read-only.
     show_progress
-        ``None``: a bar if a person is watching.
+        Show a progress bar. None: only on a terminal.
 
     Returns
     -------
-    Features filter by filter (scale by scale, orientation by orientation), and for each filter the 16 cells of
+    The features, filter by filter (scale by scale, orientation by orientation), and for each filter the 16 cells of
     the grid column by column (the cell's row varies fastest), the order of the MATLAB code: feature
-    ``16 * filter + 4 * grid_column + grid_row``. A constant image gives zeros.
+    ``16 * filter + 4 * grid_column + grid_row``. The features of a constant image are zeros.
     """
     counts = check_orientations(orientations)
     groups, n = _check_images(images)
@@ -227,14 +227,14 @@ def _describe(batch: Array, counts: tuple[int, ...], path: str, advance: Callabl
 
         def work(start: int) -> None:
             part = batch[start : start + block]
-            describe(prefilter(_stretched_grey(part), operators), out[start : start + block])
+            describe(prefilter(_stretched_gray(part), operators), out[start : start + block])
             advance(len(part))
 
         threads(work, range(0, n, block))
     return out
 
 
-def _stretched_grey(batch: Array) -> Array:
+def _stretched_gray(batch: Array) -> Array:
     """(n, H, W[, channels]) to float64 (n, H, W) in 0…255; a sum of channels, as the stretch undoes any factor."""
     first = batch if batch.ndim == 3 else batch[..., 0]
     x: Array = first.astype(np.float64, order="C")
@@ -279,7 +279,7 @@ def check_orientations(orientations: Sequence[int]) -> tuple[int, ...]:
 
 
 def _check_images(images: Any) -> tuple[list[tuple[Array, Array]], int]:
-    """Batches of images of one shape and type, each with the places of its images in the output; their number."""
+    """Group images of one shape and type, each group with the places of its images in the output; also their number."""
     if hasattr(images, "__array__"):
         batch = np.asarray(images)
         if batch.ndim not in (3, 4):

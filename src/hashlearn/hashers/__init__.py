@@ -1,6 +1,7 @@
 """The methods: one file each, one contract (:class:`~hashlearn.hashers.base.Hasher`)."""
 
-from hashlearn.hashers._model_file import ModelMetadata, model_key
+from hashlearn.hashers._model_file import ModelMetadata
+from hashlearn.hashers._model_file import model_key as model_key
 from hashlearn.hashers.ba import BA
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.bre import BRE
@@ -21,22 +22,4 @@ METHODS: dict[str, type[Hasher]] = {
     method.name: method for method in (LSH, SH, ITQ, SPH, KMH, BA, DH, SDH, ITQCCA, KSH, BRE, UDHDNN, SDHDNN)
 }
 
-__all__ = [
-    "BA",
-    "BRE",
-    "DH",
-    "ITQ",
-    "ITQCCA",
-    "KMH",
-    "KSH",
-    "LSH",
-    "METHODS",
-    "SDH",
-    "SDHDNN",
-    "SH",
-    "SPH",
-    "UDHDNN",
-    "Hasher",
-    "ModelMetadata",
-    "model_key",
-]
+__all__ = ["METHODS", "Hasher", "ModelMetadata", *(method.__name__ for method in METHODS.values())]

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats, Indices
 from hashlearn.hashers.steps import compute_type
 from hashlearn.memory import free_memory
 from hashlearn.threads import ThreadMap, cores
 
-Array = NDArray[Any]
 R = TypeVar("R")
 
 # Elements of X in a block of :func:`row_blocks`: its float32 copy (4 MiB) stays in a shared cache.
@@ -98,7 +97,7 @@ class Rows:
     def __init__(
         self,
         X: Array,
-        offset: NDArray[np.float64],
+        offset: Floats,
         scale: float,
         thread_map: ThreadMap,
         *,
@@ -154,7 +153,7 @@ class Rows:
         return total(lambda block: work(block, self[block]), self.parts, self._threads, large=large)
 
 
-def shuffled_batches(n: int, size: int, rng: np.random.Generator) -> Iterator[NDArray[np.intp]]:
+def shuffled_batches(n: int, size: int, rng: np.random.Generator) -> Iterator[Indices]:
     """Yield the numbers below ``n`` in random order, ``size`` at a time; the last batch may be smaller."""
     order = rng.permutation(n)
     return (order[start : start + size] for start in range(0, n, size))

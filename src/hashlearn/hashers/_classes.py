@@ -1,4 +1,4 @@
-"""Classes of labelled samples, and a draw of so many of each."""
+"""Classes of labeled samples, and random samples of each."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Indices
 from hashlearn.labels import class_numbers
 
-Array = NDArray[Any]
 
-
-def checked_classes(y: list[Hashable] | None, method: str) -> tuple[Array, NDArray[np.intp]]:
+def checked_classes(y: list[Hashable] | None, method: str) -> tuple[Array, Indices]:
     """The classes, sorted if they can be, and each sample's number among them; fewer than 2 are refused."""
     assert y is not None
     classes, numbers = class_numbers(y)
@@ -32,7 +30,7 @@ def places(numbers: Array) -> Array:
     return out
 
 
-def draw(numbers: Array, per_class: int | None, rng: np.random.Generator) -> NDArray[np.intp]:
+def draw(numbers: Array, per_class: int | None, rng: np.random.Generator) -> Indices:
     """Rows, in ascending order: ``per_class`` of each class at random, or all it has; None: all."""
     if per_class is None:
         return np.arange(len(numbers))
@@ -40,7 +38,7 @@ def draw(numbers: Array, per_class: int | None, rng: np.random.Generator) -> NDA
     return np.sort(order[places(numbers[order]) < per_class])
 
 
-def warn_of_small(classes: Array, counts: Array, per_class: int | None, *, stacklevel: int) -> None:
+def warn_small_classes(classes: Array, counts: Array, per_class: int | None, *, stacklevel: int) -> None:
     """Warn of classes that have fewer samples than others are trained on."""
     if per_class is None or not (counts < per_class).any() or (counts < per_class).all():
         return
@@ -54,19 +52,17 @@ def warn_of_small(classes: Array, counts: Array, per_class: int | None, *, stack
     )
 
 
-def draw_samples(
-    hasher: Any, y: list[Hashable] | None, rng: np.random.Generator, *, pairs: bool = True
-) -> NDArray[np.intp]:
-    """Draw a method's ``samples_per_class``; gives the numbers of their classes. ``pairs``: it learns from pairs.
+def draw_samples(hasher: Any, y: list[Hashable] | None, rng: np.random.Generator, *, pairs: bool = True) -> Indices:
+    """Draw a method's ``samples_per_class``; return the numbers of their classes. ``pairs``: it learns from pairs.
 
     Sets ``classes_``, ``samples_`` and ``class_counts_``, the rows that are trained on and how many of each class.
     """
     method = hasher.name.upper()
     hasher.classes_, numbers = checked_classes(y, method)
-    wanted = None if hasher.samples_per_class is None else int(hasher.samples_per_class)
-    warn_of_small(hasher.classes_, np.bincount(numbers), wanted, stacklevel=4)
-    hasher.samples_ = draw(numbers, wanted, rng)
-    drawn: NDArray[np.intp] = numbers[hasher.samples_]
+    limit = None if hasher.samples_per_class is None else int(hasher.samples_per_class)
+    warn_small_classes(hasher.classes_, np.bincount(numbers), limit, stacklevel=4)
+    hasher.samples_ = draw(numbers, limit, rng)
+    drawn: Indices = numbers[hasher.samples_]
     hasher.class_counts_ = np.bincount(drawn, minlength=len(hasher.classes_))
     if pairs and hasher.class_counts_.max() < 2:
         raise ValueError(

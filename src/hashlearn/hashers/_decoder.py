@@ -6,13 +6,11 @@ evaluation takes O(DL²) instead of O(mDL).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
+from hashlearn._arrays import Array, Floats
 
 
 class DecoderSums(NamedTuple):
@@ -37,7 +35,7 @@ class DecoderSums(NamedTuple):
         return square / (2 * self.m), dW / self.m, dc / self.m
 
     def solve(self, l1: float, l0: float = 1.0) -> tuple[Floats, Floats]:
-        """The W, c that minimise λ₀ loss + λ₁/2 ‖W‖²: ridge regression, the offset not penalised."""
+        """The W, c that minimize λ₀ loss + λ₁/2 ‖W‖²: ridge regression, the offset not penalized."""
         from scipy.linalg import solve
 
         if not l0:  # the limit of ever smaller λ₀

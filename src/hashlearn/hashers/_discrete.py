@@ -1,4 +1,4 @@
-"""Codes that minimise a quadratic, bit by bit or exactly.
+"""Codes that minimize a quadratic, bit by bit or exactly.
 
 For each sample, alone,
 
@@ -13,7 +13,7 @@ turn; none can raise the objective, so that sweeps end where no single flip help
 :func:`descend_groups` sets up to :data:`GROUP` bits at once, the best of all their patterns, so that sweeps end where
 no change within one group helps.
 
-:func:`solve` finds the minimum, for a positive definite G and up to 2 · :data:`GROUP` bits. Codes are split into
+:func:`solve` finds the minimum, for a positive definite G and up to 2 · :data:`GROUP` bits. Signs are split into
 (v, u), GROUP bits and the rest. If v could be real, the least E for a given u would be
 
     uᵀ S u − 2 sᵀ u − q_vᵀ G_vv⁻¹ q_v,   S = G_uu − G_uv G_vv⁻¹ G_vu,   s = q_u − G_uv G_vv⁻¹ q_v,
@@ -25,14 +25,12 @@ already, the patterns of v are gone through. From a good code, few patterns u ar
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Indices, Signs
 from hashlearn.codes import signs
-
-Array = NDArray[Any]
 
 #: Bits whose patterns are gone through one by one.
 GROUP = 8
@@ -42,7 +40,7 @@ _WORST_CONDITION = 1e12
 _PAIRS = 1 << 14
 
 
-def descend(Q: Array, G: Array, B: NDArray[np.int8], sweeps: int) -> int:
+def descend(Q: Array, G: Array, B: Signs, sweeps: int) -> int:
     """Improve the codes ``B`` (rows, L; ±1) in place: sweeps until no bit flips, at most ``sweeps``.
 
     Gives how many bits differ from before. A block of rows that stays in cache is best: each bit of a sweep reads all
@@ -70,7 +68,7 @@ def descend(Q: Array, G: Array, B: NDArray[np.int8], sweeps: int) -> int:
     return flips
 
 
-def energies(Q: Array, G: Array, B: NDArray[np.int8]) -> Array:
+def energies(Q: Array, G: Array, B: Signs) -> Array:
     """E (rows,) of the codes ``B``."""
     b = B.astype(Q.dtype)
     bG = b @ G.astype(Q.dtype)
@@ -78,7 +76,7 @@ def energies(Q: Array, G: Array, B: NDArray[np.int8]) -> Array:
     return np.asarray(np.einsum("ij,ij->i", bG, b))
 
 
-def descend_groups(Q: Array, G: Array, B: NDArray[np.int8], sweeps: int) -> None:
+def descend_groups(Q: Array, G: Array, B: Signs, sweeps: int) -> None:
     """Improve ``B`` in place, a group of bits at a time, until no group changes or for ``sweeps`` sweeps."""
     n, L = Q.shape
     G = G.astype(Q.dtype)
@@ -98,7 +96,7 @@ def descend_groups(Q: Array, G: Array, B: NDArray[np.int8], sweeps: int) -> None
             break
 
 
-def solve(Q: Array, G: Array, B: NDArray[np.int8]) -> None:
+def solve(Q: Array, G: Array, B: Signs) -> None:
     """Put the codes of least E into ``B``, which holds some already: the better they are, the faster."""
     L = Q.shape[1]
     if L > 2 * GROUP:
@@ -124,13 +122,13 @@ def solve(Q: Array, G: Array, B: NDArray[np.int8]) -> None:
         better, v = _enumerate(q, G_low, E[i] - of_u, _rounding(Q[i], G))
         if not len(better):
             continue
-        found = energies(q[better], G_low, v) + of_u[better]
+        lower = energies(q[better], G_low, v) + of_u[better]
         # Sorted by sample, then E: the first of each sample is its best.
-        rank = np.lexsort((found, i[better]))
+        rank = np.lexsort((lower, i[better]))
         first = rank[np.flatnonzero(np.diff(i[better][rank], prepend=-1))]
         B[np.ix_(i[better[first]], low)] = v[first]
         B[np.ix_(i[better[first]], high)] = u[better[first]].astype(np.int8)
-        E[i[better[first]]] = found[first]
+        E[i[better[first]]] = lower[first]
 
 
 def _open(Q: Array, G: Array, E: Array, low: Array, high: Array) -> NDArray[np.bool_]:
@@ -156,12 +154,12 @@ def _open(Q: Array, G: Array, E: Array, low: Array, high: Array) -> NDArray[np.b
     return np.asarray(bounds <= room[:, None])
 
 
-def _enumerate(Q: Array, G: Array, E: Array, margin: Array | None = None) -> tuple[NDArray[np.intp], NDArray[np.int8]]:
+def _enumerate(Q: Array, G: Array, E: Array, margin: Array | None = None) -> tuple[Indices, Signs]:
     """Which rows have a pattern of less than ``E`` by more than rounding, and their best patterns."""
     patterns = _patterns(Q.shape[1])
     P = patterns.astype(Q.dtype)
     costs = np.einsum("ij,ij->i", P @ G.astype(Q.dtype), P)
-    found: list[tuple[Array, Array]] = []
+    parts: list[tuple[Array, Array]] = []
     margin = _rounding(Q, G) if margin is None else margin
     for start in range(0, len(Q), _PAIRS):
         rows = slice(start, start + _PAIRS)
@@ -170,10 +168,10 @@ def _enumerate(Q: Array, G: Array, E: Array, margin: Array | None = None) -> tup
         best = totals.argmin(axis=1)
         least = np.take_along_axis(totals, best[:, None], axis=1)[:, 0]
         better = np.flatnonzero(least < E[rows] - margin[rows])
-        found.append((better + start, patterns[best[better]]))
-    if not found:
+        parts.append((better + start, patterns[best[better]]))
+    if not parts:
         return np.empty(0, dtype=np.intp), np.empty((0, Q.shape[1]), dtype=np.int8)
-    return np.concatenate([part[0] for part in found]), np.concatenate([part[1] for part in found])
+    return np.concatenate([rows for rows, _ in parts]), np.concatenate([best for _, best in parts])
 
 
 def _rounding(Q: Array, G: Array) -> Array:
@@ -181,7 +179,7 @@ def _rounding(Q: Array, G: Array) -> Array:
     return np.asarray(4 * np.finfo(Q.dtype).eps * (float(np.abs(G).sum()) + 2 * np.abs(Q).sum(axis=1)))
 
 
-def _order(G: Array) -> NDArray[np.intp]:
+def _order(G: Array) -> Indices:
     """Bits in an order whose last decide most: those of which the rest, if real, could make good least."""
     rest, last = list(range(len(G))), []
     G = G + 1e-12 * np.trace(G) * np.eye(len(G))  # so that there is an inverse
@@ -194,6 +192,6 @@ def _order(G: Array) -> NDArray[np.intp]:
 
 
 @cache
-def _patterns(n: int) -> NDArray[np.int8]:
+def _patterns(n: int) -> Signs:
     """All codes (2^n, n) of n bits, ±1."""
     return signs((np.arange(1 << n)[:, None] >> np.arange(n) & 1) - 0.5)

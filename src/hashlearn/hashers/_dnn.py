@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from hashlearn._arrays import Array, Floats, Signs
 from hashlearn.codes import signs
 from hashlearn.hashers import itq
 from hashlearn.hashers._blocks import Rows
@@ -19,13 +19,9 @@ from hashlearn.hashers._init import INITS, eigen_layers, itq_layers
 from hashlearn.hashers._layered import VARIANCE, LayeredHasher, units_by_length
 from hashlearn.hashers._linear import mean_and_covariance
 from hashlearn.hashers._network import Network, Slope, Sums, flatten
-from hashlearn.hashers._optim import Minimum
+from hashlearn.hashers._optim import MEMORY, Minimum
 from hashlearn.hashers._parameters import CALLBACK, Rule, choice, count, either, number, optional
 from hashlearn.threads import ThreadMap
-
-Array = NDArray[Any]
-Codes = NDArray[np.int8]
-Floats = NDArray[np.float64]
 
 # Training has converged if its last B step changed at most this share of the bits.
 _SETTLED = 0.01
@@ -82,6 +78,7 @@ class DNNHasher(LayeredHasher):
 
     max_iter: int
     lbfgs_iter: int
+    lbfgs_memory: int
     init: str
     scale: float | str | None
     validation: int | None
@@ -95,10 +92,12 @@ class DNNHasher(LayeredHasher):
     _beside_state: ClassVar[tuple[str, ...]] = ()
     _max_bits_reason = "whose codes start from ITQ's"
     _not_saved = ("callback",)
+    _later_parameters: ClassVar[Mapping[str, Any]] = {"lbfgs_memory": MEMORY}
     _parameters: ClassVar[Mapping[str, Rule]] = {
         **{f"lambda{i}": number() for i in range(1, 5)},
         "max_iter": count(),
         "lbfgs_iter": count(),
+        "lbfgs_memory": count(),
         "init": choice(*INITS),
         "scale": optional(either(choice("range"), VARIANCE)),
         "validation": optional(count()),
@@ -121,7 +120,7 @@ class DNNHasher(LayeredHasher):
     def _lambdas(self) -> Lambdas:
         return Lambdas(float(self.lambda1), float(self.lambda2), float(self.lambda3), float(self.lambda4))
 
-    def _start(self, X: Array, rng: np.random.Generator, threads: ThreadMap) -> tuple[Rows, Network, Floats, Codes]:
+    def _start(self, X: Array, rng: np.random.Generator, threads: ThreadMap) -> tuple[Rows, Network, Floats, Signs]:
         """Return the scaled rows, the network, its first parameters, and the codes of ITQ; set offset_ and scale_."""
         mean, covariance = mean_and_covariance(X, threads)
         components, _ = itq.learn(X, mean, covariance, self.n_bits_, rng, threads)
@@ -193,9 +192,7 @@ class DNNHasher(LayeredHasher):
         }
 
 
-def _offset_and_scale(
-    X: Array, scale: float | str | None, mean: Floats, variance: float
-) -> tuple[Floats, NDArray[np.float64]]:
+def _offset_and_scale(X: Array, scale: float | str | None, mean: Floats, variance: float) -> tuple[Floats, Floats]:
     """Return what is taken off X and what it is divided by; ``variance``: its total."""
     if isinstance(scale, str):  # "range"
         offset = X.min(axis=0).astype(np.float64)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from hashlearn._arrays import Array, Floats, Indices
 
 if TYPE_CHECKING:
     from hashlearn.evaluation import Truth
     from hashlearn.hashers._dnn import DNNHasher
 
-Array = NDArray[Any]
 
-# How many training samples a validation searches among, at most; and at least, for each neighbour that it looks for.
+# A validation searches at most so many training samples, and at least so many for each neighbour.
 _DATABASE, _LEAST_DATABASE = 50_000, 10
 # How many of them are copied at a time, at most; and at least, below which the parts of small data do not go.
 _PART, _LEAST_PART = 2048, 256
 
 
 def check_validation(n_queries: int, k: int, n_samples: int) -> None:
-    """Refuse more queries than leave samples to search, among which ``k`` neighbours mean something."""
+    """Raise a ValueError if too few samples are left to search for ``k`` neighbours in a meaningful way."""
     least = _LEAST_DATABASE * k
     if least > _DATABASE:
         raise ValueError(
@@ -85,7 +85,7 @@ class EarlyStop:
         hasher.__dict__.update(self.best)
 
 
-def nearest(queries: Array, X: Array, database: Array, k: int) -> NDArray[np.intp]:
+def nearest(queries: Array, X: Array, database: Array, k: int) -> Indices:
     """Places in ``database``, rows of X, of the ``k`` nearest of each query, by (distance, place). Exact."""
     from hashlearn.evaluation import euclidean_neighbours
 
@@ -95,7 +95,7 @@ def nearest(queries: Array, X: Array, database: Array, k: int) -> NDArray[np.int
     rows = np.empty((len(queries), 0), dtype=np.intp)
     distances = np.empty((len(queries), 0))
     for part in _parts(database):
-        # Those of a part contain all of it that are wanted. Parts are in order, and so are equal distances in each.
+        # The nearest of all are among the nearest of each part. Parts are in order, and so are ties within each.
         near = part[
             euclidean_neighbours(queries, X[part].astype(kind, copy=False), min(k, len(part)), show_progress=False)
         ]
@@ -107,7 +107,7 @@ def nearest(queries: Array, X: Array, database: Array, k: int) -> NDArray[np.int
     return np.searchsorted(database, rows)
 
 
-def _squares(rows: Array, query: Array) -> NDArray[np.float64]:
+def _squares(rows: Array, query: Array) -> Floats:
     """Squared distances, in float64."""
     difference = rows - query.astype(np.float64)
     return np.asarray(np.einsum("ij,ij->i", difference, difference))

@@ -10,17 +10,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats, Signs
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._linear import principal_directions
 from hashlearn.hashers._network import Layer, Network, flatten
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 INITS = ("eigen", "second-moment", "itq")
 # The slope of a bit's unit, in standard deviations of the ITQ projections; and in the hidden layers after the first.
@@ -49,7 +45,7 @@ def itq_layers(
     mean: Floats,
     covariance: Floats,
     components: Floats,
-    B: NDArray[np.int8],
+    B: Signs,
     penalty: float,
 ) -> list[Layer]:
     """A network whose outputs are close to the codes ``B`` that ITQ's ``components`` (D, L) give.
@@ -101,7 +97,7 @@ def _covariance(rows: Rows, layers: Sequence[Layer], *, center: bool = True) -> 
     return mean, covariance if center else covariance + np.outer(mean, mean)
 
 
-def _regression(rows: Rows, layers: Sequence[Layer], B: NDArray[np.int8], penalty: float) -> Layer:
+def _regression(rows: Rows, layers: Sequence[Layer], B: Signs, penalty: float) -> Layer:
     """The last layer: W, c that minimize ‖S W + 1 c − B‖²/m + penalty ‖W‖², S the outputs of the layer before."""
     hidden, weights = _hidden_part(rows, layers)
 

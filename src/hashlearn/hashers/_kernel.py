@@ -13,19 +13,14 @@ A, a     (p, L)    weights, intercept
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats
 from hashlearn.hashers._blocks import row_blocks
 from hashlearn.hashers._linear import check_squares
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.steps import Affine, Center, Gaussian, Step, UnitLength, center, compute_type
 from hashlearn.threads import ThreadMap
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 KERNELS = ("rbf", "linear")
 
@@ -60,7 +55,7 @@ def mean_square_distance(mean: Floats, square: float, anchors: Floats) -> float:
 class KernelHasher(Hasher):
     """A method that learns weights of the values of a kernel with some anchors.
 
-    It gives, in ``_fit``: ``offset_`` (n_features,), taken off all vectors; ``anchors_`` (p, n_features), without it;
+    Its ``_fit`` sets ``offset_`` (n_features,), taken off all vectors; ``anchors_`` (p, n_features), without it;
     ``bandwidth_`` (), 2σ², or 0 for the linear kernel; ``weights_`` (p, n_bits); ``intercept_`` (n_bits,).
     """
 
@@ -82,7 +77,7 @@ class KernelHasher(Hasher):
         return float(self.bandwidth_) == 0
 
     def _mean_and_square(self, X: Array, threads: ThreadMap) -> tuple[Floats, float]:
-        """Set offset_, the mean as the type holds it; gives mean and mean square of the samples less offset_."""
+        """Set offset_, the mean as the type holds it; return mean and mean square of the samples less offset_."""
         blocks = row_blocks(X)
         sums = threads(lambda rows: np.ascontiguousarray(X[rows]).sum(axis=0, dtype=np.float64), blocks)
         mean = sum(sums, np.zeros(X.shape[1])) / len(X)

@@ -8,15 +8,13 @@ from itertools import count, pairwise
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Floats
 from hashlearn.errors import shown
 from hashlearn.hashers._network import Layer, Network
 from hashlearn.hashers._parameters import HIDDEN_UNITS, Rule, number
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.steps import Activation, Affine, Center, Step
-
-Floats = NDArray[np.float64]
 
 #: A total variance that X can be scaled to, and that float32 can hold.
 VARIANCE = number(1e-30, 1e30)
@@ -52,7 +50,7 @@ class LayeredHasher(Hasher):
     hidden_units: str | Sequence[int]
 
     offset_: Floats
-    scale_: NDArray[np.float64]
+    scale_: Floats
 
     @abstractmethod
     def _auto_units(self, n_bits: int, n_features: int) -> tuple[int, ...]:

@@ -118,6 +118,7 @@ def _describe(hasher: Hasher, metadata: ModelMetadata) -> tuple[dict[str, Any], 
         "parameters": {
             name: None if name in hasher._not_saved else _to_json(name, value)
             for name, value in hasher.get_params(deep=False).items()
+            if name not in hasher._later_parameters or value != hasher._later_parameters[name]
         },
         "info": metadata.to_info(),
     }
@@ -195,6 +196,8 @@ def _read(file: IO[bytes], path: str, expected: type[H]) -> H:
             f"n_bits and n_features must be whole numbers of at least 1; got {shown(n_bits)} and {shown(n_features)}"
         )
     names = method._get_param_names()
+    if isinstance(parameters, dict):
+        parameters = {**method._later_parameters, **parameters}
     if not isinstance(parameters, dict) or sorted(parameters) != sorted(names) or parameters["n_bits"] != n_bits:
         raise refuse(f"{method.name} takes the parameters {', '.join(names)}, n_bits {n_bits}; got {shown(parameters)}")
 

@@ -31,14 +31,12 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers.steps import ACTIVATIONS
 
 R = TypeVar("R")
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 
 class Layer(NamedTuple):
@@ -139,7 +137,7 @@ def flatten(layers: Sequence[Layer]) -> Floats:
 
 
 def _times_derivative(Delta: Array, function: str, S: Array) -> None:
-    """Multiply Delta by the derivative of an activation, told by its outputs S, which are used up."""
+    """Multiply Delta by the derivative of an activation, computed from its outputs S, which are used up."""
     if function == "sigmoid":  # S (1 − S)
         Delta *= S
     elif function == "tanh":  # 1 − S²

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from hashlearn._arrays import Floats
+
 Terms = dict[str, float]
 Objective = Callable[[Floats], tuple[Terms, Floats]]
 Batch = TypeVar("Batch")
@@ -103,14 +103,14 @@ def gradient_descent(objective: Objective, theta: Floats, rate: float) -> Iterat
         yield theta, terms
         for _ in range(_HALVINGS):
             with np.errstate(over="ignore", invalid="ignore"):
-                there = theta - rate * gradient
-                terms, slope = objective(there)
+                point = theta - rate * gradient
+                terms, slope = objective(point)
             if sum(terms.values()) <= highest and np.isfinite(slope).all():
                 break
             rate /= 2
         else:
             raise FloatingPointError(f"every rate down to {rate:.2g} ends above the start")
-        theta, gradient = there, slope
+        theta, gradient = point, slope
 
 
 def adam(

@@ -1,4 +1,4 @@
-"""One bit of codes against all pairs of labelled samples: exact, in whole numbers, without a matrix of pairs.
+"""One bit of codes against all pairs of labeled samples: exact, in whole numbers, without a matrix of pairs.
 
     ‖BBᵀ/L − S‖² = a constant − (2/L²) hᵀRh,    hᵀRh = 2L ‖Yᵀh‖² − L (1ᵀh)² − ‖B̄ᵀh‖²
 
@@ -18,27 +18,25 @@ each of m changes: O(mL), and for Yᵀh O(m), since a change touches the sum of 
 from __future__ import annotations
 
 from math import isqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
-Codes = NDArray[np.int8]
+from hashlearn._arrays import Array, Indices, Signs
 
 # Whole numbers below this are exact in float32.
 _EXACT = 1 << 24
 
 
 class Pairs:
-    """hᵀRh of one bit h, over all pairs of labelled samples: ``hold(k)`` says which, ``put(h)`` what it becomes."""
+    """hᵀRh of one bit h, over all pairs of labeled samples: ``hold(k)`` says which, ``put(h)`` what it becomes."""
 
-    def __init__(self, B: Codes, y: NDArray[np.intp]) -> None:
+    def __init__(self, B: Signs, y: Indices) -> None:
         m, L = B.shape
         self.m, self.L = m, L
         # Sums of whole and half numbers, at most m L, which this type holds exactly.
         dtype = np.float32 if 2 * m * L < _EXACT else np.float64
-        # Rows b, then −b, then 0: a row of ±b is found by its place.
+        # Rows b, then −b, then 0: so that ±b of a sample is a row.
         self._E = np.zeros((2 * m + 1, L), dtype=dtype)
         self._E[:m], self._E[m:-1] = B, -B
         # Those of (bᵀh)² in hᵀRh; a column of ones, whose factor is −L, takes the place of the bit that is h.
@@ -58,7 +56,7 @@ class Pairs:
         self._set(k, np.ones(self.m))
         self._factors[k], self._held = -self.L, k
 
-    def put(self, h: Codes) -> None:
+    def put(self, h: Signs) -> None:
         """Bit k is h."""
         assert self._held is not None
         self._set(self._held, h)
@@ -67,7 +65,7 @@ class Pairs:
     def _set(self, k: int, column: Array) -> None:
         self._E[: self.m, k], self._E[self.m : -1, k] = column, -column
 
-    def _sums(self, h: Codes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _sums(self, h: Signs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """[B̄, 1]ᵀh (L,) and Yᵀh (c,)."""
         u = h.astype(self._E.dtype) @ self._E[: self.m]
         return u.astype(np.int64), np.bincount(self._y, weights=h).astype(np.int64)
@@ -75,11 +73,11 @@ class Pairs:
     def _value(self, u: NDArray[np.int64], K: NDArray[np.int64]) -> int:
         return int(2 * self.L * (K @ K) + self._factors.astype(np.int64) @ (u * u))
 
-    def value(self, h: Codes) -> int:
+    def value(self, h: Signs) -> int:
         """hᵀRh = 2L ‖Yᵀh‖² − L (1ᵀh)² − ‖B̄ᵀh‖²."""
         return self._value(*self._sums(h))
 
-    def along(self, h: Codes, order: NDArray[np.intp], s: Codes) -> NDArray[np.int64]:
+    def along(self, h: Signs, order: Indices, s: Signs) -> NDArray[np.int64]:
         """hᵀRh (m + 1,): of h, and as each h_i = −s_i in this order becomes s_i (or stays as it is, if s_i = 0)."""
         u, K = self._sums(h)
         s = s[order]
@@ -92,7 +90,7 @@ class Pairs:
         steps += (8 * self.L + 4 * int(self._factors.sum())) * (s != 0)
         return np.cumsum(values, out=values)
 
-    def _held_bits(self, u: NDArray[np.int64], order: NDArray[np.intp], s: Codes) -> NDArray[np.int64]:
+    def _held_bits(self, u: NDArray[np.int64], order: Indices, s: Signs) -> NDArray[np.int64]:
         """Σ over the columns of [B̄, 1] of factor · s b u, u as it is before each step (m,)."""
         G, U = self._G, self._U
         g, n, L = G.shape
@@ -107,7 +105,7 @@ class Pairs:
         sums = (U.reshape(-1, L) @ self._factors).reshape(g, n).T.ravel()[: self.m]
         return np.asarray((2 * sums).astype(np.int64))
 
-    def _classes(self, K: NDArray[np.int64], order: NDArray[np.intp], s: Codes) -> NDArray[np.int64]:
+    def _classes(self, K: NDArray[np.int64], order: Indices, s: Signs) -> NDArray[np.int64]:
         """s K_y, the sum of h over the sample's class as it is before each step (m,)."""
         by_class = np.argsort(self._y[order], kind="stable")
         steps = s[by_class].astype(np.int64)

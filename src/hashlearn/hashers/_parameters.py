@@ -26,8 +26,11 @@ class Rule(NamedTuple):
 
     def check(self, name: str, value: Any) -> None:
         """Raise a ValueError that names the parameter, the rule and the value."""
-        if not self.accepts(value):
-            raise ValueError(f"{name} must be {self.must_be}; got {shown(value)}.")
+        if self.accepts(value):
+            return
+        # A limit that nobody meets by chance is not part of the rule's words.
+        beyond = isinstance(value, Integral) and int(value) > _MAX_COUNT and "at most" not in self.must_be
+        raise ValueError(f"{name} must be {f'at most {_MAX_COUNT}' if beyond else self.must_be}; got {shown(value)}.")
 
 
 def count(least: int = 1, most: int = _MAX_COUNT) -> Rule:

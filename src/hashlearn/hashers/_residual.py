@@ -1,4 +1,4 @@
-"""What bits leave of the similarities of labelled samples, never as a matrix: R = L S − BBᵀ, with K̄ beside it.
+"""The residual R = L S − BBᵀ of the similarities of labeled samples, never as a matrix, with K̄ beside it.
 
 S = 2YYᵀ − 11ᵀ is 1 for two samples of one class and −1 for others; symbols as in :mod:`.ksh`. R v takes the sums of v
 over each class and the products of v with the bits so far, K̄ᵀRK̄ those of K̄.
@@ -11,12 +11,9 @@ from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats, Indices
 from hashlearn.threads import ThreadMap, cores
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 # Eigenvalues of K̄ᵀK̄ below this share of their mean, by the type of K̄: weights along them would magnify its rounding.
 _LEAST = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
@@ -37,7 +34,7 @@ class Residual:
     K̄ is held by its columns: as narrow as it is, its products with vectors are then twice as fast.
     """
 
-    def __init__(self, KT: Array, y: NDArray[np.intp], L: int, threads: ThreadMap) -> None:
+    def __init__(self, KT: Array, y: Indices, L: int, threads: ThreadMap) -> None:
         self.KT, self.y, self.L, self._threads = KT, y, L, threads
         self.n_classes = int(y.max()) + 1
         self.B = np.empty((L, len(y)))  # a bit a row

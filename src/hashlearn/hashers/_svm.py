@@ -27,15 +27,12 @@ of XᵀX, which are computed once, its inverse is the preconditioner.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats, Signs
 from hashlearn.hashers._blocks import Rows
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 # LIBLINEAR's rules: the gradient is small enough; conjugate gradients are near enough to the Newton step.
 _TOLERANCE = 1e-3
@@ -62,7 +59,7 @@ class LinearSVMs:
         self._eigenvalues = np.maximum(eigenvalues, 0)
         self.W: Floats | None = None
 
-    def fit(self, Y: NDArray[np.int8], max_steps: int = 50) -> Floats:
+    def fit(self, Y: Signs, max_steps: int = 50) -> Floats:
         """The weights (D + 1, L) for the labels ``Y``: Newton's method from the weights for the labels before."""
         m, L = Y.shape
         W = np.zeros((self.rows.shape[1] + 1, L)) if self.W is None else self.W.copy()
@@ -90,7 +87,7 @@ class LinearSVMs:
         self.W = W
         return W
 
-    def _slack(self, Y: NDArray[np.int8], Z: Array) -> Array:
+    def _slack(self, Y: Signs, Z: Array) -> Array:
         """A ∘ (Y − Z); it is 0 just where a sample does not count."""
         return self.rows.map(lambda block, _: np.where(Y[block] * Z[block] < 1, Y[block] - Z[block], 0))
 
@@ -147,9 +144,7 @@ class LinearSVMs:
 
         return XP, np.vstack(self.rows.total(work))
 
-    def _line_search(
-        self, W: Floats, V: Floats, Z: Array, XV: Array, Y: NDArray[np.int8], slope: Floats
-    ) -> NDArray[np.float64]:
+    def _line_search(self, W: Floats, V: Floats, Z: Array, XV: Array, Y: Signs, slope: Floats) -> Floats:
         """For each labeling the largest of 1, ½, ¼, … at which W + step V has lowered f enough."""
 
         def values(step: Floats) -> Floats:

@@ -12,7 +12,7 @@ by the method of auxiliary coordinates: codes B of their own, held to h(X) by a 
 =======  ============  =======================================================================================
 symbol   shape         meaning
 =======  ============  =======================================================================================
-X        (m, D)        training data, centred, divided by the widest range of a feature
+X        (m, D)        training data, centered, divided by the widest range of a feature
 B        (m, L)        auxiliary codes, at first the signs of the L leading principal components
 A, a     (D, L), (L,)  hash functions h
 W, c     (L, D), (D,)  decoder f
@@ -23,7 +23,7 @@ The paper's codes are 0/1: with z = (b + 1)/2 its μ ‖z − h‖² is the μ/4
 
 - f step: least squares, of which BᵀX, BᵀB and a few sums more are all that is needed (:mod:`._decoder`).
 - h step: a linear support vector machine for each bit, X the samples and the bits the labels (:mod:`._svm`).
-- Z step: for each sample alone the codes that minimise E, a quadratic of L bits (:mod:`._discrete`): up to 16 bits the
+- Z step: for each sample alone the codes that minimize E, a quadratic of L bits (:mod:`._discrete`): up to 16 bits the
   least of all 2^L, found by ruling most of them out at once; beyond, groups of 8 bits in turn, from the better of the
   codes before and the signs of the relaxed solution.
 
@@ -41,9 +41,9 @@ from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from hashlearn._arrays import Array, Floats, Signs
 from hashlearn.codes import signs
 from hashlearn.hashers import itq
 from hashlearn.hashers._blocks import Rows, row_blocks
@@ -56,11 +56,7 @@ from hashlearn.hashers.steps import Affine, Center, Step
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
 
-Array = NDArray[Any]
-Codes = NDArray[np.int8]
-Floats = NDArray[np.float64]
-
-# Codes of up to so many bits are found exactly unless told otherwise.
+# Codes of up to this length are solved for exactly by default.
 _EXACT_BITS = 2 * GROUP
 # Penalties and weights that float32 can tell from nothing and from all, for data whose widest range is 1.
 _LEAST, _MOST = 1e-9, 1e9
@@ -215,9 +211,9 @@ class BA(LinearHasher):
 class _Training:
     """B, h and f, and the three steps that lower E in turn."""
 
-    def __init__(self, rows: Rows, B: Codes, svms: LinearSVMs | _Liblinear, *, exact: bool) -> None:
+    def __init__(self, rows: Rows, B: Signs, svms: LinearSVMs | _Liblinear, *, exact: bool) -> None:
         self.rows, self.B, self.svms, self.exact = rows, B, svms, exact
-        self.hX = B.copy()  # what the hash functions give; at first there are none
+        self.hX = B.copy()  # the codes of the hash functions; at first there are none
         self.A: Floats = np.zeros((rows.shape[1] + 1, B.shape[1]))
         self._wrong = np.full(B.shape[1], len(B) + 1)  # so that the first are taken
         self.sums = self._sums()
@@ -250,7 +246,7 @@ class _Training:
         return int(self._wrong.sum())
 
     def code_step(self, mu: float) -> int:
-        """The Z step; gives the number of bits that it changed."""
+        """The Z step; returns the number of bits that it changed."""
         W, c = self.decoder
         dtype = self.rows.dtype
         G, Wt, shift = W @ W.T, np.ascontiguousarray(W.T, dtype=dtype), (W @ c).astype(dtype)
@@ -299,7 +295,7 @@ class _Liblinear:
         self.C = C
         self._X = np.asarray(rows[slice(0, len(rows))], dtype=np.float64)
 
-    def fit(self, Y: Codes, max_steps: int) -> Floats:
+    def fit(self, Y: Signs, max_steps: int) -> Floats:
         from sklearn.svm import LinearSVC
 
         def one(k: int) -> Floats:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from hashlearn._arrays import Array
 from hashlearn.codes import MAX_BITS, n_bytes, pack, sign_bits
 from hashlearn.errors import shown
 from hashlearn.hashers._blocks import row_blocks
@@ -47,7 +48,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     revision: ClassVar[int] = 1
     #: Whether ``fit`` needs labels.
     supervised: ClassVar[bool] = False
-    #: The distance that its codes are ranked by unless another is asked for (``Protocol.distance``).
+    #: The distance that its codes are ranked by unless a protocol names another (``Protocol.distance``).
     distance: ClassVar[Literal["hamming", "spherical"]] = "hamming"
     #: The rules of the parameters; those of a subclass are added to these.
     _parameters: ClassVar[Mapping[str, Rule]] = {
@@ -57,20 +58,23 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     }
     #: Why a code can't have more bits than a vector has features, as a clause; empty if it can.
     _max_bits_reason: ClassVar[str] = ""
+    #: Parameters that older model files lack, and the values that they stand for: these are not written either, so
+    #: that files and their keys stay the same.
+    _later_parameters: ClassVar[Mapping[str, Any]] = {}
     #: Parameters of a training run that a model file does not keep; None in a loaded model.
     _not_saved: ClassVar[tuple[str, ...]] = ()
 
     n_bits: int
 
     @abstractmethod
-    def _fit(self, X: NDArray[Any], y: list[Hashable] | None) -> None:
+    def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         """Learn from the checked ``X`` (n_samples, n_features)."""
 
     @abstractmethod
     def encoder_steps(self) -> list[Step]:
-        """Return the fitted encoder as plain steps; the last one gives the values whose signs are the bits."""
+        """Return the fitted encoder as plain steps, from vectors to the values whose signs are the bits."""
 
-    def _compile(self, steps: Sequence[Step], dtype: Float) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def _compile(self, steps: Sequence[Step], dtype: Float) -> Callable[[Array], Array]:
         """Return the function that evaluates the encoder's steps for a block of rows, computed in ``dtype``.
 
         A method overrides this only if it knows a faster way.
@@ -149,7 +153,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             raise
         return self
 
-    def _validated(self, X: ArrayLike, **options: Any) -> NDArray[Any]:
+    def _validated(self, X: ArrayLike, **options: Any) -> Array:
         """Return X as scikit-learn checks it, with an error that says what to do about values that are not finite."""
         try:
             return validate_data(self, _from_torch(X), dtype="numeric", **options)  # type: ignore[no-any-return]
@@ -160,7 +164,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
                 raise
             raise ValueError(f"{first} {type(self).__name__} needs finite values: drop or fill these rows.") from None
 
-    def _warn_degenerate(self, X: NDArray[Any]) -> None:
+    def _warn_degenerate(self, X: Array) -> None:
         """Warn of data from which no useful code can be learned."""
         if len(X) < self.n_bits_:
             message = f"X has {len(X)} samples, too few to learn the {self.n_bits_} bits of a code from."
@@ -182,11 +186,11 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             raise ValueError(f"y must have a label for each of the {n_samples} samples; got {len(labels)}.")
         return labels
 
-    def _checked(self, X: ArrayLike) -> NDArray[Any]:
+    def _checked(self, X: ArrayLike) -> Array:
         check_is_fitted(self)
         return self._validated(X, reset=False, ensure_min_samples=0)
 
-    def decision_function(self, X: ArrayLike) -> NDArray[Any]:
+    def decision_function(self, X: ArrayLike) -> Array:
         """Return the real values whose signs are the bits; sgn(0) = +1.
 
         Parameters
@@ -230,14 +234,12 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         """
         return self._encode(self._checked(X))
 
-    def _encode(self, X: NDArray[Any]) -> NDArray[np.uint8]:
+    def _encode(self, X: Array) -> NDArray[np.uint8]:
         """``encode`` of vectors that need no check."""
         out = np.empty((len(X), n_bytes(self.n_bits_)), dtype=np.uint8)
         return self._by_blocks(X, out, lambda H: pack(sign_bits(H).view(np.bool_)))
 
-    def _by_blocks(
-        self, X: NDArray[Any], out: NDArray[Any], finish: Callable[[NDArray[Any]], NDArray[Any]]
-    ) -> NDArray[Any]:
+    def _by_blocks(self, X: Array, out: Array, finish: Callable[[Array], Array]) -> Array:
         """Fill ``out`` with ``finish`` of the real values of each block of rows, on all cores."""
         steps = self.encoder_steps()
         project, blocks = self._compile(steps, compute_type(X.dtype)), row_blocks(X, width(steps))

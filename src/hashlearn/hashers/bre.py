@@ -1,7 +1,7 @@
 """Binary Reconstructive Embedding (BRE), supervised.
 
 B. Kulis and T. Darrell, "Learning to hash with binary reconstructive embeddings", NIPS 2009. Bit k of x is
-sgn(Σ_q W_kq κ(x, a_kq)), with anchors a_kq of its own, drawn from the samples. Hamming distances d_R, over L, shall be
+sgn(Σ_q W_kq κ(x, a_kq)), with anchors a_kq of its own, drawn from the samples. Hamming distances d_R, over L, are to be
 the distances d_M that the labels give: 0 within a class, 1 between classes.
 
     min_W  J = Σ_ij (d_M(i, j) − d_R(i, j))²  =  ¼ ‖BBᵀ/L − S‖²
@@ -35,9 +35,9 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from hashlearn._arrays import Array, Floats, Indices, Signs
 from hashlearn.codes import signs
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._classes import draw_samples
@@ -47,10 +47,6 @@ from hashlearn.hashers._parameters import Rule, choice, count, number, optional
 from hashlearn.hashers.steps import center, compile_steps, unit_rows
 from hashlearn.progress import progress_bar
 from hashlearn.threads import thread_map
-
-Array = NDArray[Any]
-Codes = NDArray[np.int8]
-Floats = NDArray[np.float64]
 
 # Thresholds count as equal if they differ by no more than rounding may: by so many units in the last place of each.
 _ROUNDING = 4
@@ -202,7 +198,7 @@ class BRE(KernelHasher):
         }
 
 
-def _draw_anchors(m: int, L: int, s: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _draw_anchors(m: int, L: int, s: int, rng: np.random.Generator) -> tuple[Indices, Indices]:
     """Samples that are anchors of some bit (P,), in ascending order, and which of them each bit has (L, s)."""
     drawn = np.array([rng.choice(m, min(s, m), replace=False) for _ in range(L)])
     anchors, which = np.unique(drawn, return_inverse=True)
@@ -210,8 +206,8 @@ def _draw_anchors(m: int, L: int, s: int, rng: np.random.Generator) -> tuple[NDA
 
 
 def best_weight(
-    pairs: Pairs, now: int, v: Floats, h: Codes, kappa: Array, w: float, others: float
-) -> tuple[float, Floats, Codes, int] | None:
+    pairs: Pairs, now: int, v: Floats, h: Signs, kappa: Array, w: float, others: float
+) -> tuple[float, Floats, Signs, int] | None:
     """The best value of a weight w whose anchor has the values ``kappa`` (m,); None if none is better than w.
 
     ``others``: the size of the bit's other terms, w κ. Gives w, v, h and hᵀRh (which is ``now``) as they are then.
@@ -249,11 +245,11 @@ def best_weight(
 class Descent:
     """Coordinate descent on the weights W (L, s), from random ones."""
 
-    def __init__(self, Phi: Array, which: NDArray[np.intp], y: NDArray[np.intp], rng: np.random.Generator) -> None:
+    def __init__(self, Phi: Array, which: Indices, y: Indices, rng: np.random.Generator) -> None:
         self._Phi, self._which, self._y, self._rng = Phi, which, y, rng
         self.W: Floats = _FIRST * rng.standard_normal(which.shape)
         self._sizes = np.array([np.abs(kappa).mean(dtype=np.float64) for kappa in Phi])
-        self.B: Codes = np.empty((Phi.shape[1], len(which)), dtype=np.int8, order="F")
+        self.B: Signs = np.empty((Phi.shape[1], len(which)), dtype=np.int8, order="F")
         for k in range(len(which)):
             self.B[:, k] = signs(self.values(k))
         self._pairs = Pairs(self.B, y)
@@ -276,7 +272,7 @@ class Descent:
             self.visit(k, self._rng.permutation(self.W.shape[1]))
             advance()
 
-    def visit(self, k: int, order: NDArray[np.intp]) -> None:
+    def visit(self, k: int, order: Indices) -> None:
         """The weights of bit k in this order. It never raises the objective."""
         before = self.W[k].copy()
         pairs = self._pairs
@@ -286,9 +282,9 @@ class Descent:
         for q in order:
             a, w = self._which[k], self.W[k]
             others = float(np.delete(np.abs(w) * self._sizes[a], q).sum())
-            found = best_weight(pairs, now, v, h, self._Phi[a[q]], w[q], others)
-            if found is not None:
-                self.W[k, q], v, h, now = found
+            best = best_weight(pairs, now, v, h, self._Phi[a[q]], w[q], others)
+            if best is not None:
+                self.W[k, q], v, h, now = best
         largest = np.abs(self.W[k]).max()
         self.W[k] = np.ldexp(self.W[k], -np.frexp(largest)[1])  # only signs count; a power of 2 changes no digit
         again = signs(self.values(k))  # without the rounding that adds up above

@@ -38,9 +38,9 @@ from itertools import islice, pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from hashlearn._arrays import Array, Floats
 from hashlearn.codes import signs
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._layered import VARIANCE, LayeredHasher, units_by_length
@@ -50,9 +50,6 @@ from hashlearn.hashers._optim import Objective, Terms, gradient_descent, lbfgs
 from hashlearn.hashers._parameters import Rule, choice, count, number, optional
 from hashlearn.progress import progress_bar
 from hashlearn.threads import thread_map
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 # Training has converged if its last step changed the objective by at most this share.
 _SETTLED = 0.01

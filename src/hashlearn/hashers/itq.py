@@ -25,8 +25,8 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats
 from hashlearn.codes import signs
 from hashlearn.hashers._blocks import row_blocks
 from hashlearn.hashers._linear import LinearHasher, mean_and_covariance, principal_directions
@@ -77,7 +77,7 @@ class ITQ(LinearHasher):
         self.random_state = random_state
         self.show_progress = show_progress
 
-    def _fit(self, X: NDArray[Any], y: list[Hashable] | None) -> None:
+    def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)
         with (
             thread_map() as threads,
@@ -92,29 +92,29 @@ class ITQ(LinearHasher):
 
 
 def learn(
-    X: NDArray[Any],
-    mean: NDArray[np.float64],
-    covariance: NDArray[np.float64],
+    X: Array,
+    mean: Floats,
+    covariance: Floats,
     L: int,
     rng: np.random.Generator,
     threads: ThreadMap,
     max_iter: int = 50,
     advance: Callable[[float], object] = lambda _: None,
-) -> tuple[NDArray[np.float64], list[float]]:
+) -> tuple[Floats, list[float]]:
     """P R (D, L) and the loss at each iteration, of data whose mean and covariance are known."""
     return quantize(X, mean, principal_directions(covariance, L), L, rng, threads, max_iter, advance)
 
 
 def quantize(
-    X: NDArray[Any],
-    mean: NDArray[np.float64],
-    P: NDArray[np.float64],
+    X: Array,
+    mean: Floats,
+    P: Floats,
     L: int,
     rng: np.random.Generator,
     threads: ThreadMap,
     max_iter: int,
     advance: Callable[[float], object],
-) -> tuple[NDArray[np.float64], list[float]]:
+) -> tuple[Floats, list[float]]:
     """P R (D, L) and the loss at each iteration, of directions P (D, r).
 
     If they are fewer than bits, R (r, L) is the part of a rotation that matters: the other rows would meet zeros.
@@ -130,16 +130,16 @@ def quantize(
     return P @ R, losses
 
 
-def _random_rotation(L: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def _random_rotation(L: int, rng: np.random.Generator) -> Floats:
     """An orthogonal matrix, uniform over all of them: Q of a Gaussian matrix, signs fixed by R's diagonal."""
     Q, T = np.linalg.qr(rng.standard_normal((L, L)))
     return Q * signs(np.diag(T))
 
 
-def _rotate(V: NDArray[Any], R: NDArray[np.float64], threads: ThreadMap) -> tuple[NDArray[np.float64], float]:
+def _rotate(V: Array, R: Floats, threads: ThreadMap) -> tuple[Floats, float]:
     """One iteration: the best rotation for the codes sgn(V R), and the loss of those codes before it."""
 
-    def part(rows: slice) -> tuple[NDArray[Any], float]:
+    def part(rows: slice) -> tuple[Array, float]:
         Z = V[rows] @ R.astype(V.dtype)
         B = signs(Z).astype(V.dtype)
         BV = B.T @ V[rows]

@@ -35,8 +35,8 @@ from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats
 from hashlearn.hashers._blocks import in_parts, row_blocks, total
 from hashlearn.hashers._classes import draw_samples
 from hashlearn.hashers._linear import LinearHasher, mean_and_covariance
@@ -45,9 +45,6 @@ from hashlearn.hashers.itq import quantize
 from hashlearn.hashers.steps import center
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 # Correlations below this are rounding.
 _NONE = 1e-6

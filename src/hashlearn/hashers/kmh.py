@@ -30,11 +30,11 @@ knows the samples by n and μ alone. Cost: 2mD² for R, 2mD² for Y, 2mDk an ite
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats, Indices
 from hashlearn.hashers._blocks import in_parts, row_blocks
 from hashlearn.hashers._linear import mean_and_covariance, principal_directions
 from hashlearn.hashers._parameters import Rule, count, number
@@ -42,8 +42,6 @@ from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.steps import Affine, Center, Float, Margins, Step, center, compute_type, index_bits, margins
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
-
-Array = NDArray[np.float64]
 
 # Eigenvalues below this share of the largest count as 0, and as this share where a product of them must not be 0.
 _LEAST_EIGENVALUE = 1e-10
@@ -92,9 +90,9 @@ class KMH(Hasher):
         "max_iter": count(),
     }
 
-    mean_: Array
-    codewords_: Array
-    scale_: Array
+    mean_: Floats
+    codewords_: Floats
+    scale_: Floats
 
     def __init__(
         self,
@@ -120,7 +118,7 @@ class KMH(Hasher):
                 f"bits_per_subspace={b}); got {self.n_bits}."
             )
 
-    def _fit(self, X: NDArray[Any], y: list[Hashable] | None) -> None:
+    def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         b, D = int(self.bits_per_subspace), X.shape[1]
         M, k = self.n_bits_ // b, 1 << b
         with (
@@ -132,7 +130,7 @@ class KMH(Hasher):
             self.scale_ = np.array(np.sqrt(np.trace(covariance)) or 1.0)
             R = principal_directions(covariance, D)
             eigenvalues = np.einsum("ij,ij->j", R, covariance @ R)
-            # Along a direction without variance there is but rounding: left out, it can't make bits of it.
+            # A direction without variance holds only rounding, and must not become a bit.
             R[:, eigenvalues <= _LEAST_EIGENVALUE * eigenvalues.max()] = 0
             parts = _allocate(eigenvalues, M)
             data = _projected(X, self.mean_, [R[:, part] / self.scale_ for part in parts], threads)
@@ -144,21 +142,21 @@ class KMH(Hasher):
         self.quantization_error_, self.affinity_error_ = (np.array(errors) * self.scale_**2).T
         self.n_iter_ = len(errors) - 1
 
-    def _compile(self, steps: Sequence[Step], dtype: Float) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def _compile(self, steps: Sequence[Step], dtype: Float) -> Callable[[Array], Array]:
         """The same with samples as columns, which makes the comparisons of distances faster."""
         M, k, _ = self.codewords_.shape
         b = k.bit_length() - 1
         C, half = (part.astype(dtype) for part in self._half_distances())
         half = half[:, None]
 
-        def project(X: NDArray[Any]) -> NDArray[Any]:
-            distances: NDArray[Any] = C @ center(X, self.mean_).T  # (M k, rows)
+        def project(X: Array) -> Array:
+            distances: Array = C @ center(X, self.mean_).T  # (M k, rows)
             distances += half
             return margins(distances.reshape(M, k, len(X)), b)
 
         return project
 
-    def _half_distances(self) -> tuple[Array, Array]:
+    def _half_distances(self) -> tuple[Floats, Floats]:
         """C (M k, D) and h (M k,): C x + h are half the squared distances of x from all codewords, but for one number.
 
         ‖x − c‖² / 2 = ‖x‖² / 2 + ‖c‖² / 2 − xᵀc, of which the first is the same for all c; in units of scale². A
@@ -184,7 +182,7 @@ class KMH(Hasher):
             )
 
 
-def _allocate(eigenvalues: Array, M: int) -> list[list[int]]:
+def _allocate(eigenvalues: Floats, M: int) -> list[list[int]]:
     """The directions, largest eigenvalue first, of each of ``M`` subspaces of as equal a size as can be.
 
     Ge, He, Ke and Sun (CVPR 2013): each direction in turn goes to the subspace with room left whose product of
@@ -203,7 +201,7 @@ def _allocate(eigenvalues: Array, M: int) -> list[list[int]]:
     return parts
 
 
-def _projected(X: NDArray[Any], mean: Array, directions: list[Array], threads: ThreadMap) -> list[NDArray[Any]]:
+def _projected(X: Array, mean: Floats, directions: list[Floats], threads: ThreadMap) -> list[Array]:
     """(X − mean) R_p (m, d) for the ``directions`` R_p (D, d) of each subspace."""
     dtype = compute_type(X.dtype)
     R = [W.astype(dtype) for W in directions]
@@ -219,13 +217,13 @@ def _projected(X: NDArray[Any], mean: Array, directions: list[Array], threads: T
 
 
 def learn(
-    data: list[NDArray[Any]],
+    data: list[Array],
     b: int,
     weight: float,
     threads: ThreadMap,
     max_iter: int,
     advance: Callable[[float], object] = lambda _: None,
-) -> tuple[list[Array], list[Array]]:
+) -> tuple[list[Floats], list[Floats]]:
     """Codewords (2^b, d) of each subspace, and (E_quan, E_aff) of all at the beginning and after each iteration."""
     subspaces = [_Subspace(Y, b, weight) for Y in data]
     active, history = subspaces, []
@@ -246,7 +244,7 @@ def learn(
 class _Subspace:
     """Samples ``Y`` (m, d) of one subspace, their cells, and its codewords ``C``."""
 
-    def __init__(self, Y: NDArray[Any], b: int, weight: float) -> None:
+    def __init__(self, Y: Array, b: int, weight: float) -> None:
         self.Y, self.weight = Y, weight
         self.C, self.s = _cube(Y, b)
         self.H = self.s * np.sqrt(_hamming(b))
@@ -256,7 +254,7 @@ class _Subspace:
         self.square = sum(float(np.einsum("ij,ij->", Y[rows], Y[rows], dtype=np.float64)) for rows in blocks)
         self.settled = False
 
-    def assign(self, part: list[slice]) -> tuple[NDArray[np.intp], Array, bool]:
+    def assign(self, part: list[slice]) -> tuple[Indices, Floats, bool]:
         """Put the samples of ``part`` into the cell of their nearest codeword: n and sums, and whether any moved."""
         k, d = self.C.shape
         n, sums, changed = np.zeros(k, dtype=np.intp), np.zeros((k, d)), False
@@ -268,9 +266,9 @@ class _Subspace:
             sums += _sums(self.Y[rows], cells, k)
         return n, sums, changed
 
-    def gather(self, results: list[tuple[NDArray[np.intp], Array, bool]]) -> None:
-        self.n: NDArray[np.intp] = np.sum([n for n, _, _ in results], axis=0)
-        self.sums: Array = np.sum([sums for _, sums, _ in results], axis=0)
+    def gather(self, results: list[tuple[Indices, Floats, bool]]) -> None:
+        self.n: Indices = np.sum([n for n, _, _ in results], axis=0)
+        self.sums: Floats = np.sum([sums for _, sums, _ in results], axis=0)
         self.changed = any(changed for _, _, changed in results)
 
     def errors(self) -> tuple[float, float]:
@@ -281,13 +279,13 @@ class _Subspace:
         self.settled = not self.changed and moved <= _SETTLED * self.s
 
 
-def _hamming(b: int) -> Array:
+def _hamming(b: int) -> Floats:
     """Hamming distances (2^b, 2^b) of the indices."""
     i = np.arange(1 << b)
     return np.asarray(np.bitwise_count(i[:, None] ^ i), dtype=np.float64)
 
 
-def _cube(Y: NDArray[Any], b: int) -> tuple[Array, float]:
+def _cube(Y: Array, b: int) -> tuple[Floats, float]:
     """Codewords at the corners of a cube along the first ``b`` coordinates, and its side.
 
     PCA hashing: the side s that brings the corners closest to the samples, min Σ ‖y − (s/2) sgn(y)‖², is twice the
@@ -299,14 +297,14 @@ def _cube(Y: NDArray[Any], b: int) -> tuple[Array, float]:
     return C, s
 
 
-def _nearest(Y: NDArray[Any], C: Array) -> NDArray[np.intp]:
+def _nearest(Y: Array, C: Floats) -> Indices:
     """The index of the nearest codeword, the first of those equally near: the largest yᵀc − ‖c‖² / 2."""
     near = Y @ C.T.astype(Y.dtype)
     near -= (0.5 * np.einsum("ij,ij->i", C, C)).astype(Y.dtype)
     return np.asarray(near.argmax(axis=1))
 
 
-def _sums(Y: NDArray[Any], cells: NDArray[np.intp], k: int) -> Array:
+def _sums(Y: Array, cells: Indices, k: int) -> Floats:
     """The sum (k, d) of the samples of each cell."""
     from scipy.sparse import csc_array
 
@@ -314,7 +312,7 @@ def _sums(Y: NDArray[Any], cells: NDArray[np.intp], k: int) -> Array:
     return np.asarray(csc_array((np.ones(m), cells, np.arange(m + 1)), shape=(k, m)) @ Y)
 
 
-def _errors(C: Array, n: NDArray[np.intp], sums: Array, square: float, H: Array) -> tuple[float, float]:
+def _errors(C: Floats, n: Indices, sums: Floats, square: float, H: Floats) -> tuple[float, float]:
     """E_quan and E_aff; ``square``: Σ ‖y‖²."""
     m = n.sum()
     quantization = (square - 2 * np.einsum("ij,ij->", C, sums) + n @ np.einsum("ij,ij->i", C, C)) / m
@@ -324,11 +322,11 @@ def _errors(C: Array, n: NDArray[np.intp], sums: Array, square: float, H: Array)
     return max(float(quantization), 0.0), float(affinity / m**2)
 
 
-def _distances(differences: Array) -> Array:
+def _distances(differences: Floats) -> Floats:
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", differences, differences)))
 
 
-def _update(C: Array, n: NDArray[np.intp], sums: Array, H: Array, weight: float, tolerance: float) -> float:
+def _update(C: Floats, n: Indices, sums: Floats, H: Floats, weight: float, tolerance: float) -> float:
     """Move each codeword in turn, in place, to where its part of E is least; the length of the largest move.
 
     A codeword without samples stays: it has no part in E.
@@ -343,7 +341,7 @@ def _update(C: Array, n: NDArray[np.intp], sums: Array, H: Array, weight: float,
     return largest
 
 
-def _lower(c: Array, mu: Array, C: Array, w: Array, h: Array, tolerance: float) -> Array:
+def _lower(c: Floats, mu: Floats, C: Floats, w: Floats, h: Floats, tolerance: float) -> Floats:
     """From ``c``, towards the least of F(c) = ‖c − μ‖² + Σ_i w_i (‖c − c_i‖ − h_i)²; never above F at the start.
 
     Replacing −‖c − c_i‖ by its linear bound at the present c gives a quadratic function above F whose least point is a
@@ -353,7 +351,7 @@ def _lower(c: Array, mu: Array, C: Array, w: Array, h: Array, tolerance: float) 
     total, pull, wh = 1 + w.sum(), mu + w @ C, w * h
     norms = np.einsum("ij,ij->i", C, C)
 
-    def value_and_gradient(c: Array) -> tuple[float, Array]:
+    def value_and_gradient(c: Floats) -> tuple[float, Floats]:
         """F and half its gradient."""
         sizes = norms + c @ c
         squares = sizes - 2 * (C @ c)

@@ -1,6 +1,6 @@
 """Kernel-based Supervised Hashing (KSH).
 
-W. Liu, J. Wang, R. Ji, Y.-G. Jiang and S.-F. Chang, "Supervised hashing with kernels", CVPR 2012. Codes are to
+W. Liu, J. Wang, R. Ji, Y.-G. Jiang and S.-F. Chang, "Supervised hashing with kernels", CVPR 2012. Signs are to
 agree in all bits within a class and differ in all between classes, by hash functions on a kernel:
 
     min_{A} ‖BBᵀ − L S‖²,   B = sgn(K̄ A) ∈ {−1, 1}^{m×L}.
@@ -35,8 +35,8 @@ from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats, Indices
 from hashlearn.codes import signs
 from hashlearn.hashers._blocks import row_blocks
 from hashlearn.hashers._classes import draw_samples
@@ -46,9 +46,6 @@ from hashlearn.hashers._residual import Residual
 from hashlearn.hashers.steps import center, compile_steps, compute_type
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 # A step of the smoothing is halved at most so often.
 _HALVINGS = 50
@@ -181,14 +178,14 @@ class KSH(KernelHasher):
         }
 
 
-def _by_appearance(numbers: Array) -> NDArray[np.intp]:
+def _by_appearance(numbers: Array) -> Indices:
     """Classes numbered as they first appear, so that their names do not matter to the last digit."""
     _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
     return np.asarray(np.argsort(np.argsort(first))[inverse])
 
 
 def learn_bit(residual: Residual, max_iter: int, tol: float) -> tuple[Floats, dict[str, Any]]:
-    """The weights a (p,) of the next bit, which is added to the residual, and what there is to say of them."""
+    """Learn the next bit and add it to the residual; return its weights a (p,) and its record."""
     a = spectral(residual)
     smooth, values, converged = smoothed(residual, a, max_iter, tol)
     b, other = (signs(residual.values(w)).astype(np.float64) for w in (a, smooth))

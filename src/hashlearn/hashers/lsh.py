@@ -18,8 +18,8 @@ from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array
 from hashlearn.hashers._linear import LinearHasher
 from hashlearn.hashers._parameters import FLAG, Rule
 
@@ -52,10 +52,10 @@ class LSH(LinearHasher):
         self.center = center
         self.random_state = random_state
 
-    def _warn_degenerate(self, X: NDArray[Any]) -> None:
+    def _warn_degenerate(self, X: Array) -> None:
         """Nothing is learned but the mean, so that any data will do."""
 
-    def _fit(self, X: NDArray[Any], y: list[Hashable] | None) -> None:
+    def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         D = X.shape[1]
         self.mean_ = X.mean(axis=0, dtype=np.float64) if self.center else np.zeros(D)
         self.components_ = np.random.default_rng(self.random_state).standard_normal((D, self.n_bits))

@@ -1,6 +1,6 @@
 """Supervised Discrete Hashing (SDH).
 
-F. Shen, C. Shen, W. Liu, H. T. Shen, "Supervised discrete hashing", CVPR 2015, with the L2 loss. Codes that classify
+F. Shen, C. Shen, W. Liu, H. T. Shen, "Supervised discrete hashing", CVPR 2015, with the L2 loss. Signs that classify
 linearly, and hash functions on a kernel that give them:
 
     min_{B, W, P}  J = ‖Y − B W‖² + λ ‖W‖² + ν (‖B − Φ P‖² + λ_F ‖P‖²),   B ∈ {−1, 1}^{m×L}.
@@ -32,8 +32,8 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats, Indices, Signs
 from hashlearn.codes import signs
 from hashlearn.hashers._blocks import Rows, row_blocks
 from hashlearn.hashers._classes import draw_samples
@@ -43,10 +43,6 @@ from hashlearn.hashers._parameters import FLAG, Rule, count, number, optional
 from hashlearn.hashers.steps import center, compile_steps, unit_rows
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map
-
-Array = NDArray[Any]
-Codes = NDArray[np.int8]
-Floats = NDArray[np.float64]
 
 # Sweeps over the bits of a code; they end far earlier.
 _SWEEPS = 100
@@ -242,8 +238,8 @@ class Training:
         self,
         rows: Rows,
         kernel: Callable[[Array], Array],
-        B: Codes,
-        numbers: NDArray[np.intp],
+        B: Signs,
+        numbers: Indices,
         n_classes: int,
         lambdas: Lambdas,
     ) -> None:
@@ -273,7 +269,7 @@ class Training:
         F[:, -1] = 1
         return F
 
-    def _sums(self, block: slice, F: Floats, B: Codes) -> tuple[Floats, Floats, Floats]:
+    def _sums(self, block: slice, F: Floats, B: Signs) -> tuple[Floats, Floats, Floats]:
         """BᵀB, BᵀY and ΦᵀB of a block."""
         b = B.astype(np.float64)
         BY = np.zeros((self.n_classes, b.shape[1]))
@@ -281,7 +277,7 @@ class Training:
         return b.T @ b, BY.T, F.T @ b
 
     def code_step(self, *, restart: bool) -> int:
-        """The B step; gives the number of bits that it changed. ``restart``: from zeros."""
+        """The B step, from zeros if ``restart``; returns the number of bits that it changed."""
         W, P = self.W, self.P
         G, nu = W @ W.T, self.lambdas.nu
 

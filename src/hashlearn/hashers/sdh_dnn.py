@@ -41,22 +41,19 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from hashlearn._arrays import Array, Floats, Indices, Signs
 from hashlearn.codes import signs
 from hashlearn.hashers._blocks import Rows
-from hashlearn.hashers._classes import checked_classes, places, warn_of_small
+from hashlearn.hashers._classes import checked_classes, places, warn_small_classes
 from hashlearn.hashers._dnn import DNNHasher, Lambdas, encoder_terms, weight_term
 from hashlearn.hashers._early_stop import EarlyStop
 from hashlearn.hashers._network import Block, Evaluation, Network, Slope, Sums, measure
-from hashlearn.hashers._optim import Minimum, lbfgs
+from hashlearn.hashers._optim import MEMORY, Minimum, lbfgs
 from hashlearn.hashers._parameters import Rule, count, optional
 from hashlearn.progress import progress_bar
 from hashlearn.threads import thread_map
-
-Array = NDArray[Any]
-Codes = NDArray[np.int8]
-Floats = NDArray[np.float64]
 
 
 def pair_term(sums: Sums, m: int) -> tuple[float, Slope]:
@@ -74,7 +71,7 @@ def pair_floors(counts: ArrayLike, L: int) -> tuple[float, float]:
     For real values: HHᵀ has no negative eigenvalue and at most L positive ones, and S has the eigenvalues of
     N^½ (2I − 11ᵀ) N^½, N the sizes; what is left out of them is the error. For codes, whose products HHᵀ/L have a
     diagonal of 1: 1ᵀHHᵀ1 ≥ 0 bounds the mean product g of samples of different classes by −Σn²/M, M = Σ_{a≠b} n_a n_b,
-    and Σ (g + 1)² is least if all are equal to it. Codes are real values too.
+    and Σ (g + 1)² is least if all are equal to it. Signs are real values too.
     """
     n = np.asarray(counts, dtype=np.float64)
     m = n.sum()
@@ -118,6 +115,8 @@ class SDHDNN(DNNHasher):
         anything.
     lbfgs_iter : int, default=100
         Iterations of L-BFGS in a (W, c) step.
+    lbfgs_memory : int, default=20
+        How many pairs of steps and gradient changes L-BFGS keeps.
     init : {"eigen", "second-moment", "itq"}, default="eigen"
         Where the network starts (see :mod:`._init`); ``"eigen"`` is the paper's.
     scale : float, "range" or None, default=500.0
@@ -170,6 +169,7 @@ class SDHDNN(DNNHasher):
         lambda4: float = 1e-4,
         max_iter: int = 5,
         lbfgs_iter: int = 100,
+        lbfgs_memory: int = 20,
         init: str = "eigen",
         scale: float | str | None = 500.0,
         validation: int | None = None,
@@ -186,6 +186,7 @@ class SDHDNN(DNNHasher):
         self.lambda4 = lambda4
         self.max_iter = max_iter
         self.lbfgs_iter = lbfgs_iter
+        self.lbfgs_memory = lbfgs_memory
         self.init = init
         self.scale = scale
         self.validation = validation
@@ -211,7 +212,7 @@ class SDHDNN(DNNHasher):
             self.history_ = []
             for t in range(max_iter + 1):
                 flips = J.code_step() if t else 0
-                minimum = J.network_step(lbfgs_iter, advance)
+                minimum = J.network_step(lbfgs_iter, advance, int(self.lbfgs_memory))
                 self._keep_layers(network.layers(J.theta))
                 stopped = self._end_iteration(minimum, flips, J.remarks(), early, started)
                 if stopped or (t and not flips and minimum.converged):  # neither step has anything left to do
@@ -221,7 +222,7 @@ class SDHDNN(DNNHasher):
 
     def _draw_samples(
         self, X: Array, y: list[Hashable] | None, rng: np.random.Generator
-    ) -> tuple[Array, NDArray[np.intp], Samples | None]:
+    ) -> tuple[Array, Indices, Samples | None]:
         """Return the samples to train on, the numbers of their classes, and what is kept for a validation."""
         self.classes_, numbers = checked_classes(y, "SDH-DNN")
         order = rng.permutation(len(X))
@@ -241,7 +242,7 @@ class SDHDNN(DNNHasher):
         if self.samples_per_class is not None:
             order = order[place < int(self.samples_per_class)]
         self.samples_ = np.sort(order)
-        warn_of_small(self.classes_, np.bincount(numbers[~kept]), self.samples_per_class, stacklevel=4)
+        warn_small_classes(self.classes_, np.bincount(numbers[~kept]), self.samples_per_class, stacklevel=4)
         self.class_counts_ = np.bincount(numbers[self.samples_], minlength=len(self.classes_))
         if self.class_counts_.max() < 2:
             beside = f" beside the {self.validation} of validation" if self.validation else ""
@@ -280,15 +281,13 @@ class Samples(NamedTuple):
     """Vectors and the numbers of their classes."""
 
     X: Array
-    y: NDArray[np.intp]
+    y: Indices
 
 
 class Pairs:
     """J of the network (theta) and codes B, and the two steps that lower it in turn."""
 
-    def __init__(
-        self, rows: Rows, network: Network, theta: Floats, B: Codes, y: NDArray[np.intp], lambdas: Lambdas
-    ) -> None:
+    def __init__(self, rows: Rows, network: Network, theta: Floats, B: Signs, y: Indices, lambdas: Lambdas) -> None:
         self.rows, self.network, self.theta, self.B, self.lambdas = rows, network, theta, B, lambdas
         self.y, self.n_classes = y, int(y.max()) + 1
         self._evaluate = Evaluation(network, rows)
@@ -299,14 +298,14 @@ class Pairs:
         before, self.B = self.B, self.rows.map(lambda _, X: codes(X))
         return int(np.count_nonzero(before != self.B))
 
-    def _codes(self) -> Callable[[Array], Codes]:
-        """Return the function that gives sgn(H) of a block of rows."""
+    def _codes(self) -> Callable[[Array], Signs]:
+        """Return a function from a block of rows to its sgn(H)."""
         layers = self.network.cast(self.theta, self.rows.dtype)
         return lambda X: signs(self.network.outputs(layers, X))
 
-    def network_step(self, max_iter: int, advance: Callable[[float], None]) -> Minimum:
+    def network_step(self, max_iter: int, advance: Callable[[float], None], memory: int = MEMORY) -> Minimum:
         """The (W, c) step; returns J at its end."""
-        minimum = lbfgs(self.objective, self.theta, max_iter, advance)
+        minimum = lbfgs(self.objective, self.theta, max_iter, advance, memory=memory)
         self.theta = minimum.theta
         return minimum
 

@@ -26,8 +26,8 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats, Indices
 from hashlearn.hashers._blocks import row_blocks
 from hashlearn.hashers._linear import mean_and_covariance, principal_directions
 from hashlearn.hashers.base import Hasher
@@ -56,15 +56,15 @@ class SH(Hasher):
 
     name = "sh"
 
-    mean_: NDArray[np.float64]
-    components_: NDArray[np.float64]
-    starts_: NDArray[np.float64]
-    frequencies_: NDArray[np.float64]
+    mean_: Floats
+    components_: Floats
+    starts_: Floats
+    frequencies_: Floats
 
     def __init__(self, n_bits: int = 32) -> None:
         self.n_bits = n_bits
 
-    def _fit(self, X: NDArray[Any], y: list[Hashable] | None) -> None:
+    def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         L, D = self.n_bits_, X.shape[1]
         with thread_map() as threads:
             self.mean_, covariance = mean_and_covariance(X, threads)
@@ -95,12 +95,10 @@ class SH(Hasher):
         }
 
 
-def _box(
-    X: NDArray[Any], mean: NDArray[np.float64], P: NDArray[np.float64], threads: ThreadMap
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _box(X: Array, mean: Floats, P: Floats, threads: ThreadMap) -> tuple[Floats, Floats]:
     """a and b (n,): the ends of (X − mean) P in each direction."""
 
-    def ends(rows: slice) -> tuple[NDArray[Any], NDArray[Any]]:
+    def ends(rows: slice) -> tuple[Array, Array]:
         V = center(X[rows], mean) @ P.astype(compute_type(X.dtype))
         return V.min(axis=0), V.max(axis=0)
 
@@ -108,12 +106,12 @@ def _box(
     return np.min(least, axis=0).astype(np.float64), np.max(largest, axis=0).astype(np.float64)
 
 
-def _sides(a: NDArray[np.float64], b: NDArray[np.float64], dtype: type[np.floating[Any]]) -> NDArray[np.float64]:
+def _sides(a: Floats, b: Floats, dtype: type[np.floating[Any]]) -> Floats:
     """b − a, and 0 where it is but rounding: values about their mean lie on both sides of 0, equal ones do not."""
     return np.where(b - a > 8 * np.finfo(dtype).eps * np.maximum(np.abs(a), np.abs(b)), b - a, 0.0)
 
 
-def _smoothest(sides: NDArray[np.float64], L: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _smoothest(sides: Floats, L: int) -> tuple[Indices, Indices]:
     """Direction and mode of the ``L`` eigenfunctions of least eigenvalue; ties by direction, then mode.
 
     A side of length 0 has no modes; if all are, every bit is the constant: direction 0, mode 0.

@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from hashlearn._arrays import Array, Floats
 from hashlearn.hashers._blocks import Rows, total
 from hashlearn.hashers._parameters import Rule, count, number
 from hashlearn.hashers.base import Hasher
@@ -84,9 +85,9 @@ class SPH(Hasher):
     distance = "spherical"
     _parameters: ClassVar[Mapping[str, Rule]] = {"tol_mean": number(), "tol_std": number(), "max_iter": count()}
 
-    mean_: NDArray[np.float64]
-    pivots_: NDArray[np.float64]
-    thresholds_: NDArray[np.float64]
+    mean_: Floats
+    pivots_: Floats
+    thresholds_: Floats
 
     def __init__(
         self,
@@ -106,12 +107,12 @@ class SPH(Hasher):
         self.show_progress = show_progress
 
     @property
-    def radii_(self) -> NDArray[np.float64]:
+    def radii_(self) -> Floats:
         """The radii t_k (n_bits,)."""
         squares = self.thresholds_ + np.square(self.pivots_).sum(axis=1)
         return np.asarray(np.sqrt(np.maximum(squares, 0)))
 
-    def _fit(self, X: NDArray[Any], y: list[Hashable] | None) -> None:
+    def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         _check_size(X)
         self.mean_ = X.mean(axis=0, dtype=np.float64)
         P = _first_pivots(X, self.mean_, self.n_bits_, np.random.default_rng(self.random_state))
@@ -164,7 +165,7 @@ class SPH(Hasher):
         return {"iterations": self.n_iter_, "converged": self.converged_}
 
 
-def _check_size(X: NDArray[Any]) -> None:
+def _check_size(X: Array) -> None:
     """Refuse values whose squares overflow, or vanish, in the type that is computed in."""
     dtype, D = compute_type(X.dtype), X.shape[1]
     largest = max(abs(float(X.max())), abs(float(X.min())))
@@ -177,7 +178,7 @@ def _longest(dtype: type[np.floating[Any]]) -> float:
     return float(np.sqrt(np.finfo(dtype).max)) / 8
 
 
-def _first_pivots(X: NDArray[Any], mean: NDArray[np.float64], L: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def _first_pivots(X: Array, mean: Floats, L: int, rng: np.random.Generator) -> Floats:
     """Each pivot the mean of a few samples: fewer than there are, or all pivots would be one."""
     m = len(X)
     n = min(_SAMPLES_OF_A_PIVOT, -(-m // 2))
@@ -185,15 +186,15 @@ def _first_pivots(X: NDArray[Any], mean: NDArray[np.float64], L: int, rng: np.ra
     return np.array([X[rows].mean(axis=0, dtype=np.float64) for rows in samples]) - mean
 
 
-def _inner(V: NDArray[Any], P: NDArray[np.float64], squares: NDArray[Any]) -> NDArray[Any]:
-    """Gᵀ (rows, L) of centred rows: ‖x‖² − 2 xᵀp_k."""
+def _inner(V: Array, P: Floats, squares: Array) -> Array:
+    """Gᵀ (rows, L) of centered rows: ‖x‖² − 2 xᵀp_k."""
     return np.asarray(squares[:, None] - V @ (2 * P.T).astype(V.dtype))
 
 
 class _Spheres:
     """The training data, and what spheres around given pivots make of it."""
 
-    def __init__(self, X: NDArray[Any], mean: NDArray[np.float64], L: int, threads: ThreadMap) -> None:
+    def __init__(self, X: Array, mean: Floats, L: int, threads: ThreadMap) -> None:
         m, D = X.shape
         self._V = Rows(X, mean, 1.0, threads, beside=L + 1)
         self._threads = threads
@@ -206,11 +207,11 @@ class _Spheres:
         # Beyond the first of these the type can't tell a sphere from a plane, and a pivot never comes back.
         self.limit = min(float(np.sqrt(self._squares.max())) / float(info.eps), _longest(self._V.dtype))
 
-    def __call__(self, P: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def __call__(self, P: Floats) -> tuple[Floats, NDArray[np.int64]]:
         """τ (L,), which halves the data, and o (L, L) with it; o_kk is o_k."""
         G = self._G
 
-        def distances(block: slice, V: NDArray[Any]) -> None:
+        def distances(block: slice, V: Array) -> None:
             G[:, block] = _inner(V, P, self._squares[block]).T
 
         self._V.each(distances)
@@ -224,7 +225,7 @@ class _Spheres:
         return tau.astype(np.float64), o
 
 
-def _halving(g: NDArray[Any]) -> Any:
+def _halving(g: Array) -> Any:
     """A threshold with half of the values g (m,) below it: half way between the two in the middle, m // 2 below.
 
     So that rounding does not move a sample across. Where values in the middle are equal, but for rounding, all of them
@@ -243,7 +244,7 @@ def _halving(g: NDArray[Any]) -> Any:
     return last + (larger.min() - last) / 2 if larger.size else last + 4 * near
 
 
-def _forces(P: NDArray[np.float64], o: NDArray[np.int64], m: int) -> NDArray[np.float64]:
+def _forces(P: Floats, o: NDArray[np.int64], m: int) -> Floats:
     """f_i (L, D), the mean of the forces on each pivot."""
     C = (o - m / 4) / (m / 4)
     # Σ_j ½ c_ij (p_i − p_j)

@@ -2,7 +2,7 @@
 
 Each step says how the rows Y that it receives become the rows of the next step. This is the only description of a
 method's encoder: :func:`compile_steps` evaluates it with NumPy, and :mod:`hashlearn.interchange` translates it into
-other formats. Arrays are float64; whoever computes in another type rounds each of them once.
+other formats. Arrays are float64, and rounded once if the encoder is computed in another type.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from hashlearn._arrays import Array
+
 Float = type[np.float32] | type[np.float64]
 
 

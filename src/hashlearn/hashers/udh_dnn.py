@@ -1,7 +1,7 @@
 """Unsupervised Discrete Hashing with a Deep Neural Network (UDH-DNN).
 
 T.-T. Do, A.-D. Doan, N.-M. Cheung, "Discrete hashing with deep neural network", 2015, section 2 and Algorithm 1. A
-network whose outputs' signs are the codes, and a linear decoder that gives the vectors back from the codes:
+network whose outputs' signs are the codes, and a linear decoder that reconstructs the vectors from the codes:
 
     min_{W, c, B}  J =  λ₀/(2m) ‖X − B W_d − 1 c_d‖²        reconstruction
                       + λ₁/2 (Σ ‖W‖² + ‖W_d‖²)              weights
@@ -40,8 +40,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats, Signs
 from hashlearn.codes import signs
 from hashlearn.errors import shown
 from hashlearn.hashers._blocks import Rows
@@ -50,14 +50,10 @@ from hashlearn.hashers._discrete import descend
 from hashlearn.hashers._dnn import DNNHasher, Lambdas, encoder_terms, weight_term
 from hashlearn.hashers._early_stop import EarlyStop, check_validation
 from hashlearn.hashers._network import Evaluation, Layer, Network, Slope, Sums, flatten
-from hashlearn.hashers._optim import Minimum, lbfgs
+from hashlearn.hashers._optim import MEMORY, Minimum, lbfgs
 from hashlearn.hashers._parameters import Rule, choice, count, number
 from hashlearn.progress import progress_bar
 from hashlearn.threads import thread_map
-
-Array = NDArray[Any]
-Codes = NDArray[np.int8]
-Floats = NDArray[np.float64]
 
 
 class UDHDNN(DNNHasher):
@@ -86,6 +82,8 @@ class UDHDNN(DNNHasher):
         anything.
     lbfgs_iter : int, default=100
         Iterations of L-BFGS in a (W, c) step.
+    lbfgs_memory : int, default=20
+        How many pairs of steps and gradient changes L-BFGS keeps.
     sweeps : int, default=10
         Most sweeps of coordinate descent in a B step.
     decoder : {"exact", "lbfgs"}, default="exact"
@@ -154,6 +152,7 @@ class UDHDNN(DNNHasher):
         constraint: str = "discrete",
         max_iter: int = 10,
         lbfgs_iter: int = 100,
+        lbfgs_memory: int = 20,
         sweeps: int = 10,
         decoder: str = "exact",
         init: str = "eigen",
@@ -175,6 +174,7 @@ class UDHDNN(DNNHasher):
         self.constraint = constraint
         self.max_iter = max_iter
         self.lbfgs_iter = lbfgs_iter
+        self.lbfgs_memory = lbfgs_memory
         self.sweeps = sweeps
         self.decoder = decoder
         self.init = init
@@ -234,7 +234,7 @@ class UDHDNN(DNNHasher):
             self.history_ = []
             for t in range(max_iter + 1):
                 flips = J.code_step() if t else 0
-                minimum = J.network_step(lbfgs_iter, advance)
+                minimum = J.network_step(lbfgs_iter, advance, int(self.lbfgs_memory))
                 self._keep_layers(network.layers(J.theta))
                 self.decoder_, self.decoder_offset_ = (part.copy() for part in J.decoder)
                 stopped = self._end_iteration(minimum, flips, {}, early, started)
@@ -252,7 +252,7 @@ class Discrete:
         rows: Rows,
         network: Network,
         theta: Floats,
-        B: Codes,
+        B: Signs,
         lambdas: Lambdas,
         similarity: float = 1.0,
         *,
@@ -289,14 +289,16 @@ class Discrete:
         self.B, self.sums = np.concatenate(codes), DecoderSums(*sums)
         return int(flips)
 
-    def network_step(self, max_iter: int, advance: Callable[[float], None]) -> Minimum:
+    def network_step(self, max_iter: int, advance: Callable[[float], None], memory: int = MEMORY) -> Minimum:
         """The (W, c) step; returns J at its end."""
         n = len(self.theta)
         if self.exact:
             self.decoder = Layer(*self.sums.solve(self.lambdas.weights, self.similarity))
-            minimum = lbfgs(self.objective, self.theta, max_iter, advance)
+            minimum = lbfgs(self.objective, self.theta, max_iter, advance, memory=memory)
         else:
-            minimum = lbfgs(self.objective, np.append(self.theta, flatten([self.decoder])), max_iter, advance)
+            minimum = lbfgs(
+                self.objective, np.append(self.theta, flatten([self.decoder])), max_iter, advance, memory=memory
+            )
             self.decoder = self._decoder(minimum.theta[n:])
         self.theta = minimum.theta[:n]
         return minimum
@@ -328,7 +330,7 @@ class Relaxed:
     """
 
     def __init__(
-        self, rows: Rows, network: Network, theta: Floats, B: Codes, lambdas: Lambdas, similarity: float = 1.0
+        self, rows: Rows, network: Network, theta: Floats, B: Signs, lambdas: Lambdas, similarity: float = 1.0
     ) -> None:
         self.rows, self.network, self.theta, self.B = rows, network, theta, B
         self.lambdas, self.similarity = lambdas._replace(quantization=0.0), similarity
@@ -339,9 +341,9 @@ class Relaxed:
         """Solves nothing; returns the number of signs of H that the last (W, c) step changed."""
         return self.flips
 
-    def network_step(self, max_iter: int, advance: Callable[[float], None]) -> Minimum:
+    def network_step(self, max_iter: int, advance: Callable[[float], None], memory: int = MEMORY) -> Minimum:
         """The (W, c) step, L-BFGS on the encoder; returns J at its end."""
-        minimum = lbfgs(self.objective, self.theta, max_iter, advance)
+        minimum = lbfgs(self.objective, self.theta, max_iter, advance, memory=memory)
         self.theta = minimum.theta
         self._measure()
         return minimum

@@ -1,4 +1,4 @@
-"""What a search gives: the nearest, all within a radius, and how it was done."""
+"""Results of searches, and plans."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from hashlearn.search._scan import Distances, Rows
 from hashlearn.search._state import Ids
 from hashlearn.search._tables import Shape
 
-#: The distance of a neighbour that is not there (its id is −1): no radius reaches it.
+#: The distance of a missing neighbor, whose id is −1. It is larger than any radius.
 MISSING = np.iinfo(np.int32).max
 Engine = Literal["scan", "sort", "tables"]
 
 
 class Neighbours(NamedTuple):
-    """The k nearest of each query: ``distances`` (n, k) int32 and ``ids`` (n, k) int64, by (distance, id).
+    """The k nearest of each query: ``distances`` (n, k) int32 and ``ids`` (n, k) int64, ordered by (distance, id).
 
-    Where an index has fewer than k codes, the id is −1 and the distance :data:`MISSING`.
+    If an index has fewer than k codes, the remaining ids are −1 and the distances :data:`MISSING`.
     """
 
     distances: Distances
@@ -28,10 +28,9 @@ class Neighbours(NamedTuple):
 
 
 class Matches:
-    """All within a radius of each query: ``matches[i]`` is query i's (distances, ids), by (distance, id).
+    """All codes within a radius of each query: ``matches[i]`` is (distances, ids) of query i, by (distance, id).
 
-    ``offsets`` (n + 1,), ``distances`` and ``ids`` hold them one query after the other: query i's are at
-    ``offsets[i]:offsets[i + 1]``.
+    ``distances`` and ``ids`` hold those of all queries; query i's are at ``offsets[i]:offsets[i + 1]``.
     """
 
     def __init__(self, offsets: Rows, distances: Distances, ids: Ids) -> None:
@@ -65,11 +64,19 @@ class Matches:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a search is done, and why.
+    """How a search runs, and why.
 
-    ``engine``: ``scan`` compares every code, ``sort`` orders all distances, ``tables`` looks up pieces of the query
-    (multi-index hashing). ``microseconds``: about what a query takes on one core. ``tables``: those that are used, or
-    that would be faster but are not worth making yet.
+    Attributes
+    ----------
+    engine
+        ``scan`` compares every code, ``sort`` sorts all distances, ``tables`` looks up pieces of the query (multi-index
+        hashing).
+    reason
+        Why, in words.
+    microseconds
+        The estimated time of a query on one core.
+    tables
+        The tables that are used, or that would be faster but are not worth building yet.
     """
 
     engine: Engine

@@ -1,4 +1,4 @@
-"""Files of a ``HammingIndex``: a safetensors file of the arrays ``codes`` and ``ids`` and a JSON text. No pickle."""
+"""Index files: a safetensors file with the arrays ``codes`` and ``ids`` and a JSON header. No pickle."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from hashlearn.storage import content_key, open_regular, parse_json
 FORMAT = "hashlearn index"
 VERSION = 1
 _TYPES = {"codes": np.dtype(np.uint8), "ids": np.dtype("<i8")}
-# A header that says more than two small arrays and a few numbers is not ours.
-_MOST_HEADER_BYTES = 1 << 20
-# The next id, one more than the greatest, must be a number of 64 bits too.
+# Larger than any header of an index.
+_MAX_HEADER_BYTES = 1 << 20
+# The next id, one more than the largest, must be an int64 too.
 _MAX_ID = np.iinfo(np.int64).max - 1
 
 
@@ -40,14 +40,14 @@ def write_index(path: str | os.PathLike[str], n_bits: int, codes: NDArray[np.uin
 def read_index(
     path: str | os.PathLike[str], *, mmap: bool, check: bool
 ) -> tuple[int, NDArray[np.uint8], NDArray[np.int64]]:
-    """n_bits, packed codes and ids; refused, with the reason, if anything does not fit."""
+    """Read n_bits, packed codes and ids; raise an IndexFileError if the file is invalid."""
 
     def refuse(why: str) -> IndexFileError:
         return IndexFileError(" ".join(f"{os.fspath(path)} is not an index that can be opened: {why}.".splitlines()))
 
     try:
         with open_regular(path) as file:
-            n_bits, sha256, spans = _described(file)
+            n_bits, sha256, spans = _read_header(file)
             arrays = {name: _array(file, span) for name, span in spans.items()}
     except (FileNotFoundError, IsADirectoryError):
         raise FileNotFoundError(f"no index file is at {os.fspath(path)}.") from None
@@ -66,21 +66,21 @@ def read_index(
         raise refuse(str(error).rstrip(".")) from None
     ids = arrays["ids"]
     if check and len(ids) and (ids[0] < 0 or (ids[1:] <= ids[:-1]).any()):
-        raise refuse("its ids do not ascend from 0 on")
+        raise refuse("its ids are not ascending from 0")
     if len(ids) and ids[-1] > _MAX_ID:
         raise refuse(f"its ids must be at most {_MAX_ID}; got {ids[-1]}")
     return n_bits, codes, ids
 
 
-def _described(file: IO[bytes]) -> tuple[int, Any, dict[str, Span]]:
-    """What the file says of itself, if it agrees: n_bits, checksum, and where the arrays are."""
+def _read_header(file: IO[bytes]) -> tuple[int, Any, dict[str, Span]]:
+    """Read and check n_bits, the checksum, and where the arrays are."""
     try:
-        text, spans = read_frame(file, _MOST_HEADER_BYTES)
+        text, spans = read_frame(file, _MAX_HEADER_BYTES)
         header = parse_json(text or "", unique_keys=True)
     except ValueError as error:
         raise ValueError(f"not an index of hashlearn, or damaged ({error})") from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise ValueError("it holds something else")
+        raise ValueError("it holds another kind of data")
     if header.get("version") != VERSION:
         raise ValueError(f"it is of version {header.get('version')!r}, and this hashlearn reads version {VERSION}")
     if {name: span.dtype for name, span in spans.items()} != _TYPES:

@@ -1,9 +1,9 @@
-"""Exact searches that read every code: FAISS's Hamming kernels on plain arrays, also on memory maps, without a copy.
+"""Exact searches that read every code: FAISS's Hamming kernels on plain arrays and memory maps, without a copy.
 
-Rows of the array are told apart by their number, and equal distances are in the order of the rows.
+Equal distances are ordered by row.
 
-FAISS is held to one OpenMP thread, and queries are shared among Python threads instead: on a busy machine OpenMP's
-threads wait for each other, and one query can take a hundred times longer on two of them than on one.
+FAISS runs on one OpenMP thread, and Python threads share the queries instead: on a busy machine OpenMP's threads wait
+for each other, and a query can take a hundred times longer on two of them than on one.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ Codes = NDArray[np.uint8]
 Distances = NDArray[np.int32]
 Rows = NDArray[np.int64]
 
-# The lengths in bytes that FAISS has code of its own for; others take two to four times as long, longer codes too.
+# Lengths in bytes for which FAISS has special kernels; other lengths take two to four times as long.
 _FAST_WIDTHS = (4, 8, 16, 20, 32, 64)
-# Up to so many neighbours a heap is faster than counting (measured: benchmarks/bench_search.py).
-HEAP_MOST = 100
-# Counting keeps room for k rows at every distance. Above this many bytes a query, distances are sorted instead.
+# Up to this k a heap is faster than counting (benchmarks/bench_search.py).
+MAX_HEAP = 100
+# Counting allocates k rows for every distance. If that takes more bytes per query, distances are sorted instead.
 _COUNTING_BYTES = 1 << 26
-# Less work than this (codes compared) is not worth another thread.
+# Comparisons that are worth another thread.
 _SHARED_WORK = 1 << 21
-# FAISS goes through the codes block by block for all queries of a call, which pays from a few queries on.
-_LEAST_SLICE = 4
+# FAISS reads the codes once for all queries of a call, so a call should have a few.
+_MIN_SLICE = 4
 
 
 def scan_width(n_bytes: int) -> int:
-    """The bytes a code is padded to, with zeros, so that it is compared fast."""
+    """The number of bytes that a code is padded to, so that it is compared fast."""
     return next((width for width in _FAST_WIDTHS if n_bytes <= width), -(-n_bytes // 8) * 8)
 
 
 def padded(codes: Codes, width: int) -> Codes:
-    """Codes with zero bytes up to ``width``; contiguous, and not copied if they are so already."""
+    """Pad codes with zero bytes to ``width``. The result is contiguous, and a copy only if it must be."""
     if codes.shape[1] == width:
         return np.ascontiguousarray(codes)
     out = np.zeros((len(codes), width), dtype=np.uint8)
@@ -50,7 +50,7 @@ def padded(codes: Codes, width: int) -> Codes:
 
 
 def is_sorted_for(k: int, width: int) -> bool:
-    """Whether so many neighbours of codes of this many bytes are found by sorting all distances."""
+    """Whether the k nearest codes of ``width`` bytes are found by sorting all distances."""
     return _bucket_bytes(k, width) > _COUNTING_BYTES
 
 
@@ -59,7 +59,7 @@ def _bucket_bytes(k: int, width: int) -> int:
 
 
 def nearest_rows(queries: Codes, codes: Codes, k: int) -> tuple[Distances, Rows]:
-    """Distances and rows (n_queries, k) of the k nearest, by (distance, row); k is at most the number of codes."""
+    """Find distances and rows (n_queries, k) of the k nearest, by (distance, row); k is at most the number of codes."""
     distances = np.empty((len(queries), k), dtype=np.int32)
     rows = np.empty((len(queries), k), dtype=np.int64)
     width = codes.shape[1]
@@ -69,14 +69,14 @@ def nearest_rows(queries: Codes, codes: Codes, k: int) -> tuple[Distances, Rows]
         def work(part: slice) -> None:
             _sort(queries[part], words, k, distances[part], rows[part])
 
-        most = 1
+        max_slice = 1
     else:
 
         def work(part: slice) -> None:
             _select(queries[part], codes, k, distances[part], rows[part])
 
-        most = len(queries) if k <= HEAP_MOST else max(1, _COUNTING_BYTES // _bucket_bytes(k, width))
-    share(work, len(queries), len(codes), most)
+        max_slice = len(queries) if k <= MAX_HEAP else max(1, _COUNTING_BYTES // _bucket_bytes(k, width))
+    share(work, len(queries), len(codes), max_slice)
     return distances, rows
 
 
@@ -84,11 +84,11 @@ def _select(queries: Codes, codes: Codes, k: int, distances: Distances, rows: Ro
     import faiss
 
     with one_openmp_thread():
-        if k <= HEAP_MOST:
+        if k <= MAX_HEAP:
             heap = faiss.int_maxheap_array_t()
             heap.nh, heap.k = len(queries), k
             heap.val, heap.ids = faiss.swig_ptr(distances), faiss.swig_ptr(rows)
-            # The heap orders by distance and then by row, so that of equal distances the first rows stay.
+            # The heap orders by distance, then by row.
             faiss.hammings_knn_hc(heap, faiss.swig_ptr(queries), faiss.swig_ptr(codes), len(codes), codes.shape[1], 1)
         else:
             sizes = len(queries), len(codes), k, codes.shape[1]
@@ -100,18 +100,18 @@ def _select(queries: Codes, codes: Codes, k: int, distances: Distances, rows: Ro
 def _sort(queries: Codes, words: NDArray[Any], k: int, distances: Distances, rows: Rows) -> None:
     n_bits = 8 * queries.shape[1]
     query_words = code_words(queries)
-    found = np.empty((1, words.shape[1]), dtype=distance_type(n_bits))
+    row_distances = np.empty((1, words.shape[1]), dtype=distance_type(n_bits))
     for i in range(len(queries)):
-        distances_into(query_words[:, i : i + 1], words, found)
-        # Only the rows within the distance of the k-th are sorted.
-        counts = np.cumsum(np.bincount(found[0], minlength=n_bits + 1))
-        near = np.flatnonzero(found[0] <= np.searchsorted(counts, k))
-        near = near[np.argsort(found[0, near], kind="stable")[:k]]
-        distances[i], rows[i] = found[0, near], near
+        distances_into(query_words[:, i : i + 1], words, row_distances)
+        # Sort only the rows that are as near as the k-th.
+        counts = np.cumsum(np.bincount(row_distances[0], minlength=n_bits + 1))
+        near = np.flatnonzero(row_distances[0] <= np.searchsorted(counts, k))
+        near = near[np.argsort(row_distances[0, near], kind="stable")[:k]]
+        distances[i], rows[i] = row_distances[0, near], near
 
 
 def rows_within(queries: Codes, codes: Codes, radius: int) -> tuple[Rows, Distances, Rows]:
-    """All up to the radius: offsets (n_queries + 1,), distances and rows, each query's by (distance, row)."""
+    """Find all within the radius: offsets (n_queries + 1,), distances and rows, by (query, distance, row)."""
     import faiss
 
     parts: dict[int, tuple[Any, Any, Any]] = {}
@@ -119,23 +119,23 @@ def rows_within(queries: Codes, codes: Codes, radius: int) -> tuple[Rows, Distan
     def work(part: slice) -> None:
         some = queries[part]
         with one_openmp_thread():
-            found = faiss.RangeSearchResult(len(some))
-            # FAISS's radius is the first distance that is too far.
+            result = faiss.RangeSearchResult(len(some))
+            # FAISS's radius is exclusive.
             pointers = faiss.swig_ptr(some), faiss.swig_ptr(codes)
             sizes = len(some), len(codes), radius + 1, codes.shape[1]
-            faiss.hamming_range_search(*pointers, *sizes, found)  # type: ignore[attr-defined]
-            ends = faiss.rev_swig_ptr(found.lims, len(some) + 1).astype(np.int64)
+            faiss.hamming_range_search(*pointers, *sizes, result)  # type: ignore[attr-defined]
+            ends = faiss.rev_swig_ptr(result.lims, len(some) + 1).astype(np.int64)
             size = int(ends[-1])
-            distances = faiss.rev_swig_ptr(found.distances, size).astype(np.int32) if size else np.empty(0, np.int32)
-            rows = faiss.rev_swig_ptr(found.labels, size).copy() if size else np.empty(0, np.int64)
+            distances = faiss.rev_swig_ptr(result.distances, size).astype(np.int32) if size else np.empty(0, np.int32)
+            rows = faiss.rev_swig_ptr(result.labels, size).copy() if size else np.empty(0, np.int64)
         parts[part.start] = ends[1:] - ends[:-1], distances, rows
 
     share(work, len(queries), len(codes), len(queries))
-    return gathered([parts[start] for start in sorted(parts)])
+    return merge_parts([parts[start] for start in sorted(parts)])
 
 
-def gathered(parts: list[tuple[Any, Any, Any]]) -> tuple[Rows, Distances, Rows]:
-    """Counts, distances and rows of blocks of queries as one answer, each query's in order."""
+def merge_parts(parts: list[tuple[Any, Any, Any]]) -> tuple[Rows, Distances, Rows]:
+    """Concatenate counts, distances and rows of blocks of queries, and order each query's."""
     counts, distances, rows = (
         np.concatenate(columns) if len(columns) > 1 else columns[0] for columns in zip(*parts, strict=True)
     )
@@ -148,24 +148,24 @@ def gathered(parts: list[tuple[Any, Any, Any]]) -> tuple[Rows, Distances, Rows]:
     return offsets, distances.astype(np.int32, copy=False), rows
 
 
-def share(work: Callable[[slice], None], n_queries: int, n_codes: int, most: int) -> None:
-    """Call ``work`` with slices of at most ``most`` queries, on as many threads as the work is worth."""
+def share(work: Callable[[slice], None], n_queries: int, n_codes: int, max_slice: int) -> None:
+    """Call ``work`` with slices of at most ``max_slice`` queries, on as many threads as pay off."""
     n_threads = min(cores(), n_queries, 1 + n_queries * n_codes // _SHARED_WORK)
-    # Two slices a thread, for one that is held up to do fewer of them; four are slower on a quiet machine.
-    share = -(-n_queries // n_threads) if n_threads < 2 else max(_LEAST_SLICE, -(-n_queries // (2 * n_threads)))
-    size = max(1, min(most, share))
+    # Two slices per thread, so that a slow thread can do fewer; four are slower on an idle machine.
+    per_slice = -(-n_queries // n_threads) if n_threads < 2 else max(_MIN_SLICE, -(-n_queries // (2 * n_threads)))
+    size = max(1, min(max_slice, per_slice))
     slices = [slice(start, min(start + size, n_queries)) for start in range(0, n_queries, size)]
     if n_threads < 2:
         for part in slices:
             work(part)
     else:
-        with ThreadPoolExecutor(n_threads) as threads:  # no BLAS in here, which thread_map would see to
+        with ThreadPoolExecutor(n_threads) as threads:  # thread_map also limits BLAS, which is not used here
             list(threads.map(work, slices))
 
 
 @contextmanager
 def one_openmp_thread() -> Iterator[None]:
-    """FAISS on one thread in here; the number is each Python thread's own, and is set back."""
+    """Run FAISS on one OpenMP thread. The setting belongs to the calling thread, and is restored."""
     import faiss
 
     before = faiss.omp_get_max_threads()

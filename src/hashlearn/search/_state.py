@@ -1,4 +1,4 @@
-"""Codes and their ids at one moment, and ids as they are given."""
+"""Codes and their ids at one moment, and checks of ids."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Ids = NDArray[np.int64]
 
 
 class State(NamedTuple):
-    """Codes (n, padded bytes) and their ids (n,), ascending. A change makes another one, so that searches go on."""
+    """Codes (n, padded bytes) and their ids (n,), ascending. It is never changed: searches may be using it."""
 
     codes: Codes
     ids: Ids
 
 
 def check_ids(ids: ArrayLike, n: int | None = None, *, distinct: bool = True) -> Ids:
-    """Ids (n,) as int64, or a ValueError that says what does not fit."""
+    """Return ids (n,) as int64; raise a ValueError if they are invalid."""
     array = np.asarray(ids)
     if array.ndim == 0:
         array = array[None]
@@ -39,19 +39,20 @@ def check_ids(ids: ArrayLike, n: int | None = None, *, distinct: bool = True) ->
         ordered = np.sort(checked)
         twice = ordered[1:] == ordered[:-1]
         if twice.any():
-            raise ValueError(f"an id may be given once; {ordered[1:][twice][0]} is there twice.")
+            raise ValueError(f"ids must be distinct; {ordered[1:][twice][0]} is given twice.")
     return checked
 
 
 def find_rows(state: State, ids: Ids) -> tuple[Rows, NDArray[np.bool_]]:
-    """Where each id stands, or would stand, and whether it is there."""
+    """Return the row of each id, or where it would be inserted, and whether it exists."""
     rows = np.searchsorted(state.ids, ids)
     known = rows < len(state.ids)
     known[known] = state.ids[rows[known]] == ids[known]
     return rows, known
 
 
-def rows_of(state: State, ids: Ids) -> Rows:
+def require_rows(state: State, ids: Ids) -> Rows:
+    """Return the row of each id; raise a ValueError if one is unknown."""
     rows, known = find_rows(state, ids)
     if not known.all():
         raise ValueError(f"id {ids[~known][0]} is not in the index{more((~known).sum())}.")
@@ -63,15 +64,15 @@ def more(n: Any) -> str:
 
 
 def allowed(state: State, allow: ArrayLike | None) -> State:
-    """The part of the state that a search may find."""
+    """Return the part of the state that a search may return."""
     if allow is None:
         return state
     ids = np.sort(check_ids(allow, distinct=False))
     rows, known = find_rows(state, ids)
     rows = rows[known]
-    return part_of(state, rows[np.diff(rows, prepend=-1) > 0])
+    return take_rows(state, rows[np.diff(rows, prepend=-1) > 0])
 
 
-def part_of(state: State, rows: Rows) -> State:
+def take_rows(state: State, rows: Rows) -> State:
     # np.take: indexing a matrix by rows is twenty times slower.
     return State(np.take(state.codes, rows, axis=0), state.ids[rows])

@@ -1,4 +1,4 @@
-"""``HammingIndex``: codes under ids, searched exactly, in memory or from a memory map."""
+"""``HammingIndex``: exact search in binary codes, in memory or from a memory map."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hashlearn.codes import check_codes, n_bytes
 from hashlearn.search._answers import MISSING, Engine, Matches, Neighbours, Plan
 from hashlearn.search._planning import Costs, Ledger, Size, choose, plan_nearest, plan_within
 from hashlearn.search._scan import Codes, nearest_rows, padded, rows_within, scan_width
-from hashlearn.search._state import Ids, State, allowed, check_ids, find_rows, more, part_of, rows_of
-from hashlearn.search._tables import Estimate, Shape, Tables, least_queries
+from hashlearn.search._state import Ids, State, allowed, check_ids, find_rows, more, require_rows, take_rows
+from hashlearn.search._tables import Estimate, Shape, Tables, min_queries
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -31,35 +31,45 @@ _NOT_COPIED = {"_content", "_changing", "_making", "_estimate", "_changed"}
 
 @dataclass(frozen=True, eq=False)
 class _Content:
-    """The codes of one moment and all that is true of them alone. A change puts another one in its place, whole."""
+    """The codes of one moment and what was derived from them. A change replaces it as a whole."""
 
     state: State
-    #: Larger arrays, of which the state is the beginning; what is behind it may be filled.
+    #: Larger arrays that start with the state; codes are appended behind it.
     room: State | None = None
     tables: Tables | None = None
     ledger: Ledger = field(default_factory=Ledger)
-    #: Tables for which there was no memory.
+    #: Tables that did not fit into memory.
     impossible: set[Shape] = field(default_factory=set)
-    #: Radii at which no tables are better than those that are there.
+    #: Radii at which no other tables are better than the present ones.
     served: set[int] = field(default_factory=set)
 
 
 class HammingIndex:
-    """Packed codes of ``n_bits`` bits under ids of your own, searched exactly.
+    """An index of packed codes of ``n_bits`` bits, with ids, that is searched exactly.
 
-    Answers are by (distance, id). Ids are whole numbers from 0 on. Searches may run in several threads at once, also
-    while another thread changes the index: each sees it as it was before a change or after.
+    Results are ordered by (distance, id). Ids are whole numbers from 0. Several threads can search at once, also while
+    another thread changes the index: each search sees the index before a change or after it.
 
-    Example:
-        >>> import numpy as np
-        >>> from hashlearn.search import HammingIndex
-        >>> index = HammingIndex(n_bits=8)
-        >>> index.add(np.array([[0b1111_0000], [0b1111_0001], [0b0000_1111]], dtype=np.uint8))
-        array([0, 1, 2])
-        >>> index.search(np.array([[0b1111_0011]], dtype=np.uint8), k=2)
-        Neighbours(distances=array([[1, 2]], dtype=int32), ids=array([[1, 0]]))
+    The distance is Hamming's, also for codes of a method that are meant for another one (``Hasher.distance``; SPH's is
+    the spherical distance).
 
-    Adding ids above all others costs what it adds; other changes copy the codes, which takes about as long as a search.
+    Adding ids above all others takes time in proportion to what is added. Other changes copy all codes, which takes
+    about as long as a search.
+
+    Parameters
+    ----------
+    n_bits
+        The length of the codes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hashlearn.search import HammingIndex
+    >>> index = HammingIndex(n_bits=8)
+    >>> index.add(np.array([[0b1111_0000], [0b1111_0001], [0b0000_1111]], dtype=np.uint8))
+    array([0, 1, 2])
+    >>> index.search(np.array([[0b1111_0011]], dtype=np.uint8), k=2)
+    Neighbours(distances=array([[1, 2]], dtype=int32), ids=array([[1, 0]]))
     """
 
     def __init__(self, n_bits: int) -> None:
@@ -70,7 +80,7 @@ class HammingIndex:
     def _begin(self, state: State) -> None:
         self._make_locks()
         self._estimate: Estimate | None = None
-        # Codes that were changed or removed since the estimate was made.
+        # How many codes were changed or removed since the estimate was made.
         self._changed = 0
         self._content = _Content(state)
         _indexes.add(self)
@@ -95,14 +105,14 @@ class HammingIndex:
         return bool(self.contains([int(id)])[0])
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickles and copies: all but locks, tables and room."""
+        """For pickles and copies: everything except locks, tables and room."""
         state = self._state
-        own = {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
-        return {**own, "_state": State(np.array(state.codes), np.array(state.ids))}
+        attributes = {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
+        return {**attributes, "_state": State(np.array(state.codes), np.array(state.ids))}
 
-    def __setstate__(self, own: dict[str, Any]) -> None:
-        state = own.pop("_state")
-        self.__dict__.update(own)
+    def __setstate__(self, attributes: dict[str, Any]) -> None:
+        state = attributes.pop("_state")
+        self.__dict__.update(attributes)
         self._begin(state)
 
     def __repr__(self) -> str:
@@ -110,16 +120,16 @@ class HammingIndex:
 
     @property
     def ids(self) -> Ids:
-        """All ids, ascending; not to be changed."""
+        """All ids, ascending; read-only."""
         return self.snapshot()[0]
 
     @property
     def codes(self) -> Codes:
-        """All packed codes, by id; not to be changed."""
+        """All packed codes, ordered by id; read-only."""
         return self.snapshot()[1]
 
     def snapshot(self) -> tuple[Ids, Codes]:
-        """All ids, ascending, and their packed codes, of one moment; not to be changed."""
+        """Return all ids, ascending, and their packed codes at one moment; read-only."""
         state = self._state
         ids, codes = state.ids[:], state.codes[:, : n_bytes(self.n_bits)]
         ids.flags.writeable = codes.flags.writeable = False
@@ -128,10 +138,23 @@ class HammingIndex:
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def add(self, codes: ArrayLike, ids: ArrayLike | None = None) -> Ids:
-        """Add codes, under ``ids`` (n,) or else under the numbers after the largest id; returns their ids.
+        """Add codes.
 
-        Raises:
-            ValueError: An id is there already, or twice in ``ids``. Nothing is added then.
+        Parameters
+        ----------
+        codes
+            Packed codes (n, n_bytes).
+        ids
+            Their ids (n,). None: the numbers after the largest id.
+
+        Returns
+        -------
+        The ids.
+
+        Raises
+        ------
+        ValueError
+            An id is in the index or given twice. Nothing is added.
         """
         new = padded(check_codes(codes, self.n_bits), self._width)
         with self._changing:
@@ -147,7 +170,7 @@ class HammingIndex:
         return given
 
     def _insert(self, state: State, new: Codes, given: Ids) -> None:
-        """Make the state of ``state`` and the new codes."""
+        """Replace the content by ``state`` and the new codes."""
         order = np.argsort(given, kind="stable")
         ordered = given[order]
         if not len(given):
@@ -156,15 +179,15 @@ class HammingIndex:
         elif not len(state.ids) or ordered[0] > state.ids[-1]:
             self._append(state, np.take(new, order, axis=0), ordered)
         else:
-            places, there = find_rows(state, ordered)
-            if there.any():
-                raise ValueError(f"id {ordered[there][0]} is in the index already{more(there.sum())}.")
+            places, known = find_rows(state, ordered)
+            if known.any():
+                raise ValueError(f"id {ordered[known][0]} is in the index already{more(known.sum())}.")
             rows = np.insert(np.arange(len(state.ids)), places, len(state.ids) + order)
             codes = np.take(np.concatenate([state.codes, new]), rows, axis=0)
             self._content = _Content(State(codes, np.insert(state.ids, places, ordered)))
 
     def _append(self, state: State, codes: Codes, ids: Ids) -> None:
-        """Fill the room behind the last code; make more of it first if there is too little."""
+        """Write behind the last code; allocate more room first if there is too little."""
         n, after = len(state.ids), len(state.ids) + len(ids)
         room = self._content.room if state is self._state else None
         if room is None or after > len(room.ids):
@@ -175,25 +198,25 @@ class HammingIndex:
         self._content = _Content(State(room.codes[:after], room.ids[:after]), room)
 
     def remove(self, ids: ArrayLike) -> None:
-        """Remove codes. A ValueError, and nothing removed, if an id is not there or is given twice."""
+        """Remove codes. Raises a ValueError and removes nothing if an id is unknown or given twice."""
         self.exchange(ids, np.empty((0, n_bytes(self.n_bits)), np.uint8), ())
 
     def update(self, ids: ArrayLike, codes: ArrayLike) -> None:
-        """Give ids other codes. A ValueError, and nothing changed, if an id is not there or is given twice."""
+        """Replace codes. Raises a ValueError and changes nothing if an id is unknown or given twice."""
         new = padded(check_codes(codes, self.n_bits), self._width)
         with self._changing:
             state = self._state
-            rows = rows_of(state, check_ids(ids, len(new)))
+            rows = require_rows(state, check_ids(ids, len(new)))
             changed = np.array(state.codes)
             changed[rows] = new
             self._changed += len(rows)
             self._content = _Content(State(changed, state.ids))
 
     def exchange(self, gone: ArrayLike, codes: ArrayLike, ids: ArrayLike) -> None:
-        """Remove the ids ``gone`` and add codes under ``ids`` in one step, which no search sees half done.
+        """Remove the ids ``gone`` and add codes with ``ids`` in one step: no search sees a part of it.
 
-        An id may be among both. A ValueError, and nothing changed, if one of ``gone`` is not there, or one of ``ids``
-        still is, or one is given twice.
+        An id may be in both. Raises a ValueError and changes nothing if one of ``gone`` is unknown, one of ``ids`` is
+        in the index and not in ``gone``, or an id is given twice.
         """
         new = padded(check_codes(codes, self.n_bits), self._width)
         with self._changing:
@@ -201,58 +224,67 @@ class HammingIndex:
             out, given = check_ids(gone), check_ids(ids, len(new))
             if len(out):
                 keep = np.ones(len(state.ids), dtype=np.bool_)
-                keep[rows_of(state, out)] = False
-                state = part_of(state, np.flatnonzero(keep))
+                keep[require_rows(state, out)] = False
+                state = take_rows(state, np.flatnonzero(keep))
             self._insert(state, new, given)
             self._changed += len(out)
 
     def reconstruct(self, ids: ArrayLike) -> Codes:
-        """The packed codes (n, bytes) of ``ids`` (n,); an id may stand there twice."""
+        """Return the packed codes (n, n_bytes) of ``ids`` (n,), which may be repeated."""
         state = self._state
-        return state.codes[rows_of(state, check_ids(ids, distinct=False)), : n_bytes(self.n_bits)]
+        return state.codes[require_rows(state, check_ids(ids, distinct=False)), : n_bytes(self.n_bits)]
 
     def contains(self, ids: ArrayLike) -> NDArray[np.bool_]:
-        """Whether each id is there."""
+        """Return whether each id is in the index."""
         return find_rows(self._state, check_ids(ids, distinct=False))[1]
 
     # -- searches -----------------------------------------------------------------------------------------------------
 
     def search(self, codes: ArrayLike, k: int, *, allow: ArrayLike | None = None) -> Neighbours:
-        """The k nearest codes of each query.
+        """Find the k nearest codes of each query.
 
-        Args:
-            codes: Packed codes (n, bytes) of the queries.
-            k: How many; above the size of the index the rest is missing.
-            allow: Only these ids are searched; those that are not in the index are passed over.
+        Parameters
+        ----------
+        codes
+            Packed codes (n, n_bytes) of the queries.
+        k
+            Number of neighbors. If the index has fewer codes, the others are missing: id −1.
+        allow
+            Search only these ids. Unknown ids are ignored.
         """
         queries = padded(check_codes(codes, self.n_bits), self._width)
         k = _at_least("k", k, 1)
         state = allowed(self._state, allow)
         distances = np.full((len(queries), k), MISSING, dtype=np.int32)
         ids = np.full((len(queries), k), -1, dtype=np.int64)
-        there = min(k, len(state.ids))
-        if there and len(queries):
-            distances[:, :there], rows = nearest_rows(queries, state.codes, there)
-            ids[:, :there] = state.ids[rows]
+        n = min(k, len(state.ids))
+        if n and len(queries):
+            distances[:, :n], rows = nearest_rows(queries, state.codes, n)
+            ids[:, :n] = state.ids[rows]
         return Neighbours(distances, ids)
 
     def within(
         self, codes: ArrayLike, radius: int, *, allow: ArrayLike | None = None, engine: Engine | None = None
     ) -> Matches:
-        """All codes within a Hamming distance of each query, ``radius`` itself included.
+        """Find all codes within a Hamming distance of each query.
 
-        Args:
-            codes: Packed codes (n, bytes) of the queries.
-            radius: The largest distance.
-            allow: Only these ids are searched; those that are not in the index are passed over.
-            engine: ``"scan"`` or ``"tables"``; None: what :meth:`explain` says. The answer is the same.
+        Parameters
+        ----------
+        codes
+            Packed codes (n, n_bytes) of the queries.
+        radius
+            The largest distance, inclusive.
+        allow
+            Search only these ids. Unknown ids are ignored.
+        engine
+            ``"scan"`` or ``"tables"``. None: the faster one (:meth:`explain`). The result is the same.
         """
         queries = padded(check_codes(codes, self.n_bits), self._width)
         radius = min(_at_least("radius", radius, 0), self.n_bits)
         if engine not in (None, "scan", "tables"):
             raise ValueError(f"engine must be None, 'scan' or 'tables'; got {engine!r}.")
         if engine == "tables" and allow is not None:
-            raise ValueError("tables know no allow-list: leave engine out, or say 'scan'.")
+            raise ValueError("tables can't be used with an allow-list: leave engine out, or use 'scan'.")
         state = allowed(self._state, allow)
         if not len(state.ids) or not len(queries):
             return Matches(np.zeros(len(queries) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
@@ -266,7 +298,7 @@ class HammingIndex:
         return Matches(offsets, distances, state.ids[rows])
 
     def _tables_for(self, state: State, radius: int, n_queries: int, *, forced: bool) -> Tables | None:
-        """Tables to search in, made if that pays (or if they are asked for); None: scan."""
+        """Return tables to search in, built if that pays off or ``forced``; None: scan."""
         with self._changing:
             content = self._content
             if state is not content.state and not forced:  # changed meanwhile
@@ -276,17 +308,17 @@ class HammingIndex:
             tables = content.tables if state is content.state else None
             if tables is not None and radius in content.served:
                 return tables
-            if tables is None and not forced and ledger.n_queries < least_queries(len(state.ids), self._width):
-                return None  # nothing is worth making yet, without the time to see what might be
+            if tables is None and not forced and ledger.n_queries < min_queries(len(state.ids), self._width):
+                return None  # too few queries for any tables; skip the estimate
             costs = self._costs(state)
-            there = None if tables is None else tables.shape
-            ledger.settle(costs, there)
-            now, better = choose(costs, radius, there, ledger)
+            current = None if tables is None else tables.shape
+            ledger.settle(costs, current)
+            now, better = choose(costs, radius, current, ledger)
             better = None if better in content.impossible else better
             if now is not None and now == costs.best(radius):
                 content.served.add(radius)
             if forced and better is None:
-                now = there if there is not None and costs.by_tables(there, radius) < inf else None
+                now = current if current is not None and costs.by_tables(current, radius) < inf else None
                 better = costs.cheapest(radius) if now is None else None
                 if now is better:
                     raise ValueError(f"radius {radius} would take too many lookups in tables: leave engine out.")
@@ -296,19 +328,19 @@ class HammingIndex:
         return (None if now is None else tables) if made is None else made
 
     def _make_tables(self, state: State, shape: Shape, instead_of: Tables | None, *, wait: bool) -> Tables | None:
-        """Make tables and keep them if nothing has changed meanwhile.
+        """Build tables, and keep them if the codes have not changed meanwhile.
 
-        Unless it is to wait, None if another thread is making some, or the codes or the tables are no longer those for
-        which it was decided. Not with the lock of changes, for searches and changes to go on.
+        Unless ``wait``, return None if another thread is building tables, or if the codes or tables have changed since
+        the decision. The lock of changes is not held, so that searches and changes can run meanwhile.
         """
         if not wait and self._making.locked():
             return None
-        # Not acquire and try: an interrupt between the two would leave it locked.
+        # Not acquire() and try: an interrupt between the two would leave it locked.
         with self._making:
             content = self._content
             tables = content.tables
             if state is content.state and tables is not None and tables.shape == shape:
-                return tables  # by the thread that was waited for
+                return tables  # built by the thread that held the lock
             if not wait and (state is not content.state or tables is not instead_of):
                 return None
             try:
@@ -326,24 +358,24 @@ class HammingIndex:
     # -- plans --------------------------------------------------------------------------------------------------------
 
     def explain(self, *, k: int | None = None, radius: int | None = None, n_queries: int = 1) -> Plan:
-        """How a search for the ``k`` nearest, or within a ``radius``, of so many queries would be done now."""
+        """Say how a search for the ``k`` nearest, or within a ``radius``, would run now for ``n_queries`` queries."""
         n_queries = _at_least("n_queries", n_queries, 0)
         if k is not None and radius is None:
             return plan_nearest(self._size(), _at_least("k", k, 1))
         if radius is not None and k is None:
             with self._changing:
                 return self._plan_within(min(_at_least("radius", radius, 0), self.n_bits), n_queries)
-        raise ValueError("explain takes k or radius, one of them.")
+        raise ValueError("explain takes either k or radius.")
 
     def _plan_within(self, radius: int, n_queries: int) -> Plan:
-        """With the lock: how so many queries more would be answered."""
+        """Plan the next ``n_queries`` queries; the caller holds the lock."""
         if not len(self):
             return Plan("scan", f"{self._size()} are compared", 0.0)
         costs = self._costs(self._state)
         content = self._content
-        there = None if content.tables is None else content.tables.shape
-        content.ledger.settle(costs, there)
-        return plan_within(costs, radius, there, content.ledger, n_queries)
+        current = None if content.tables is None else content.tables.shape
+        content.ledger.settle(costs, current)
+        return plan_within(costs, radius, current, content.ledger, n_queries)
 
     def _costs(self, state: State) -> Costs:
         return Costs(Size(len(state.ids), self.n_bits, self._width), self._fresh_estimate(state))
@@ -352,7 +384,7 @@ class HammingIndex:
         return Size(len(self), self.n_bits, self._width)
 
     def _fresh_estimate(self, state: State) -> Estimate:
-        """An estimate from these codes, or from nearly as many: one code more does not change what codes are like."""
+        """Return an estimate from these codes, or an earlier one if most codes are the same."""
         n = len(state.ids)
         if self._estimate is None or self._changed > 0.2 * n or not 0.8 <= self._estimate.n_codes / n <= 1.25:
             self._estimate, self._changed = Estimate(state.codes, self.n_bits), 0
@@ -361,7 +393,7 @@ class HammingIndex:
     # -- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all codes and ids to one file (safetensors: plain arrays and JSON), whole or not at all."""
+        """Write all codes and ids to one file (safetensors: plain arrays and JSON), atomically."""
         from hashlearn.search._index_file import write_index
 
         state = self._state
@@ -369,13 +401,22 @@ class HammingIndex:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, mmap: bool = True, check: bool = True) -> Self:
-        """Read a saved index; an :class:`~hashlearn.errors.IndexFileError` says what is damaged or does not fit.
+        """Read a saved index.
 
-        Args:
-            path: The file.
-            mmap: Search the file where it lies, without a copy, if its codes have a length that allows it (32, 64, 128,
-                160, 256 and 512 bits, and multiples of 64 above); a change to the index copies it and leaves the file.
-            check: Compare the content with the checksum in the file, for which all of it is read.
+        Parameters
+        ----------
+        path
+            The file.
+        mmap
+            Search the file through a memory map, without a copy, if the length of its codes allows it (32, 64, 128,
+            160, 256 and 512 bits, and multiples of 64 above). A change to the index copies it and leaves the file.
+        check
+            Read the whole file and compare it with its checksum.
+
+        Raises
+        ------
+        IndexFileError
+            The file is damaged or is not an index.
         """
         from hashlearn.search._index_file import read_index
 
@@ -389,7 +430,7 @@ _indexes: WeakSet[HammingIndex] = WeakSet()
 
 
 def _renew_locks() -> None:
-    """In a forked child: a lock may be held by a thread that the child does not have, and nothing is half changed."""
+    """In a forked child: a thread of the parent may hold a lock. No content is ever half changed."""
     for index in list(_indexes):
         index._make_locks()
 
