@@ -5,8 +5,8 @@
 1. 10,000 queries × 60,000 codes × 64 bits, whole ranking: `evaluate` on all queries against a plain loop (distances,
    np.argsort(kind="stable"), AP) on a subset of them, per query, all in turn, nine times: ratios of the best times,
    and of the rounds. The loop sorts int32 distances (what `hamming` gives) and, for a stricter rival, uint8 ones (for
-   which NumPy has a radix sort). The codes are ITQ's of MNIST, the truth its 50 Euclidean neighbours or its labels.
-2. 10,000 queries × 1,000,000 codes × 64 bits, K = 10,000 true neighbours, top 10,000: seconds and peak memory. The
+   which NumPy has a radix sort). The codes are ITQ's of MNIST, the truth its 50 Euclidean neighbors or its labels.
+2. 10,000 queries × 1,000,000 codes × 64 bits, K = 10,000 true neighbors, top 10,000: seconds and peak memory. The
    codes are random within 200 clusters, so that distances vary as those of real codes do.
 """
 
@@ -23,13 +23,13 @@ import numpy as np
 
 from hashlearn import ITQ, codes
 from hashlearn.datasets import load
-from hashlearn.evaluation import Protocol, Truth, euclidean_neighbours, evaluate, evaluate_all
+from hashlearn.evaluation import Protocol, Truth, euclidean_neighbors, evaluate, evaluate_all
 
 
-def clustered_codes(n: int, rng: np.random.Generator, centres: np.ndarray) -> np.ndarray:
-    """64-bit codes: a random centre with each bit flipped with probability 0.15."""
+def clustered_codes(n: int, rng: np.random.Generator, centers: np.ndarray) -> np.ndarray:
+    """64-bit codes: a random center with each bit flipped with probability 0.15."""
     flips = np.packbits(rng.random((n, 64), dtype=np.float32) < 0.15, axis=1)
-    return centres[rng.integers(0, len(centres), n)] ^ flips
+    return centers[rng.integers(0, len(centers), n)] ^ flips
 
 
 def plain_loop(queries: np.ndarray, database: np.ndarray, truth: Truth, dtype: type) -> list[float]:
@@ -51,7 +51,7 @@ def against_argsort(subset: int = 200, rounds: int = 9) -> list[dict[str, object
     queries, database = hasher.encode(mnist.queries), hasher.encode(mnist.database)
     n_queries = len(queries)
     truths = {
-        "50 neighbours": Truth.neighbours(euclidean_neighbours(mnist.queries, mnist.database, 50, cache=True)),
+        "50 neighbors": Truth.neighbors(euclidean_neighbors(mnist.queries, mnist.database, 50, cache=True)),
         "10 classes": Truth.labels(mnist.query_labels, mnist.database_labels),
     }
     rows = []
@@ -95,11 +95,11 @@ def against_argsort(subset: int = 200, rounds: int = 9) -> list[dict[str, object
 
 def at_a_million(rng: np.random.Generator) -> list[dict[str, object]]:
     n_queries, n, k = 10_000, 1_000_000, 10_000
-    centres = rng.integers(0, 256, (200, 8), dtype=np.uint8)
-    queries, database = clustered_codes(n_queries, rng, centres), clustered_codes(n, rng, centres)
+    centers = rng.integers(0, 256, (200, 8), dtype=np.uint8)
+    queries, database = clustered_codes(n_queries, rng, centers), clustered_codes(n, rng, centers)
     first = rng.integers(0, n, (n_queries, 1), dtype=np.int32)
     ids = (first + 97 * np.arange(k, dtype=np.int32)) % n  # distinct: 97·10,000 < 1,000,000
-    truth = Truth.neighbours(ids)
+    truth = Truth.neighbors(ids)
     rows = []
     for ties in (("index",), ("expected",), ("index", "expected")):
         protocols = [Protocol(cutoff=10_000, ties=rule) for rule in ties]

@@ -45,7 +45,7 @@ def random_codes(n: int, n_bits: int, seed: int = 0) -> np.ndarray:
 
 
 def clustered_codes(n: int, n_bits: int, seed: int = 0) -> np.ndarray:
-    """Codes around a thousandth as many centres, each bit turned with a chance of 8 %."""
+    """Codes around a thousandth as many centers, each bit turned with a chance of 8 %."""
     rng = np.random.default_rng(seed)
     codes = random_codes(max(1, n // 1000), n_bits, seed)[rng.integers(0, max(1, n // 1000), n)]
     for start in range(0, n, 100_000):

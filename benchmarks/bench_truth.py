@@ -1,4 +1,4 @@
-"""Exact Euclidean neighbours: time and memory at the paper's two sizes.
+"""Exact Euclidean neighbors: time and memory at the paper's two sizes.
 
     python benchmarks/bench_truth.py [--json FILE]
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from hashlearn.datasets import load
 from hashlearn.errors import DatasetError
-from hashlearn.evaluation import euclidean_neighbours
+from hashlearn.evaluation import euclidean_neighbors
 
 
 def sift_sized() -> tuple[str, np.ndarray, np.ndarray]:
@@ -34,7 +34,7 @@ def sift_sized() -> tuple[str, np.ndarray, np.ndarray]:
 
 def compare(name: str, queries: np.ndarray, database: np.ndarray, k: int) -> dict[str, object]:
     start = time.perf_counter()
-    ids = euclidean_neighbours(queries, database, k)
+    ids = euclidean_neighbors(queries, database, k)
     ours = time.perf_counter() - start
     peak = machine.peak_gigabytes()
     start = time.perf_counter()
@@ -51,7 +51,7 @@ def compare(name: str, queries: np.ndarray, database: np.ndarray, k: int) -> dic
         "peak_gb": round(peak, 2),
         "plain_faiss_seconds": round(theirs, 1),
         "ratio": round(ours / theirs, 2),
-        "neighbours_that_plain_faiss_misses_per_100_queries": other,
+        "neighbors_that_plain_faiss_misses_per_100_queries": other,
     }
     print(*(f"{key} {value}" for key, value in row.items()), sep=", ")
     return row

@@ -93,7 +93,7 @@ def bench_pairs() -> dict[str, Any]:
 
 
 def twice_the_data(start: Any, rounds: int = 15) -> list[dict[str, Any]]:
-    """Seconds for m, 2m, 4m and 8m, all sizes in turn, again and again: the best, and ratios of neighbours.
+    """Seconds for m, 2m, 4m and 8m, all sizes in turn, again and again: the best, and ratios of neighbors.
 
     A ratio by the median of the rounds, whose two sizes were measured one after the other, and one of the best times.
     """

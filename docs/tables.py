@@ -46,11 +46,11 @@ GRID_LABELS = {
     for entry in experiment(name).entries
 }
 OTHER_RANKING = GRID_LABELS["sph-own"]
-BY_NEIGHBOURS: Sources = {
+BY_NEIGHBORS: Sources = {
     "reproduce": {name: label for name, label in GRID_LABELS.items() if name.startswith(("lsh", "itq", "udh-dnn"))},
     "udh-dnn": {"unscaled, first": "UDH-DNN, unscaled, first choice"},
 }
-UNSUPERVISED: Sources = {"reproduce": GRID_LABELS, "udh-dnn": BY_NEIGHBOURS["udh-dnn"]}
+UNSUPERVISED: Sources = {"reproduce": GRID_LABELS, "udh-dnn": BY_NEIGHBORS["udh-dnn"]}
 LINES = (
     *("LSH", "SH", "ITQ", "SPH", OTHER_RANKING, "KMH", "KMH, 8 bits a subspace", "BA", "BA, from ITQ", "DH"),
     *(f"UDH-DNN{more}" for more in ("", ", early stop", ", from ITQ", ", unscaled", ", unscaled, first choice")),
@@ -245,9 +245,9 @@ def claims() -> str:
 # The README's tables, of the results of `hashlearn reproduce`: columns by experiment and measure, and the methods.
 KEY_BITS = 32
 KEY_COLUMNS = {
-    ("fig-mnist", "mnist", "map"): "MNIST, neighbours",
-    ("fig-cifar10", "cifar10", "map"): "CIFAR-10, neighbours",
-    ("fig-sift", "sift-photos", "map"): "`sift-photos`, neighbours",
+    ("fig-mnist", "mnist", "map"): "MNIST, neighbors",
+    ("fig-cifar10", "cifar10", "map"): "CIFAR-10, neighbors",
+    ("fig-sift", "sift-photos", "map"): "`sift-photos`, neighbors",
     ("table-dh", "cifar10-dh", "map"): "CIFAR-10, labels",
 }
 KEY_METHODS = ("lsh", "sh", "sph", "kmh", "ba", "dh", "itq", "udh-dnn", "udh-dnn-from-itq", "udh-dnn-unscaled")
@@ -388,10 +388,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "search-within": search_within,
     "search-crossover": search_crossover,
     "collections": collections,
-    "udh-dnn-map": lambda: quality(BY_NEIGHBOURS, _ALL, _keys("map"), spread=True),
-    "udh-dnn-precision": lambda: quality(BY_NEIGHBOURS, _IMAGES, _keys(*_NEAR, lengths=(16, 32, 64)), spread=False),
+    "udh-dnn-map": lambda: quality(BY_NEIGHBORS, _ALL, _keys("map"), spread=True),
+    "udh-dnn-precision": lambda: quality(BY_NEIGHBORS, _IMAGES, _keys(*_NEAR, lengths=(16, 32, 64)), spread=False),
     "udh-dnn-precision-dh": lambda: quality(
-        BY_NEIGHBOURS, ("cifar10-dh",), _keys("p@2", lengths=(16, 32, 64)), spread=True
+        BY_NEIGHBORS, ("cifar10-dh",), _keys("p@2", lengths=(16, 32, 64)), spread=True
     ),
     "sdh-dnn-map": lambda: quality(BY_LABELS, _IMAGES, _keys("map"), by_labels=True, spread=True),
     "sdh-dnn-seen": lambda: quality(BY_LABELS, _IMAGES, _keys("map_seen"), by_labels=True, spread=True),

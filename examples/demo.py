@@ -1,6 +1,6 @@
 """Learn codes for MNIST, evaluate them, and draw the nearest neighbors of a few queries.
 
-    python examples/demo.py            # writes build/demo/neighbours.png
+    python examples/demo.py            # writes build/demo/neighbors.png
 
 Takes about a minute on two cores. Without MNIST (no network), it uses the digits that come with scikit-learn.
 """
@@ -18,9 +18,9 @@ from PIL import Image, ImageDraw
 from hashlearn import METHODS, HammingIndex, Hasher
 from hashlearn.datasets import Dataset, load
 from hashlearn.errors import DatasetError
-from hashlearn.evaluation import Truth, euclidean_neighbours, evaluate, setting
+from hashlearn.evaluation import Truth, euclidean_neighbors, evaluate, setting
 
-PICTURE = Path("build/demo/neighbours.png")
+PICTURE = Path("build/demo/neighbors.png")
 N_BITS = 32
 # UDH-DNN starts from ITQ's codes and trains for fewer steps than in the paper, which takes longer.
 METHODS_SHOWN: dict[str, dict[str, object]] = {
@@ -52,7 +52,7 @@ def main() -> None:
     k, protocol = setting(dataset.name).k, setting(dataset.name).protocol
     assert k is not None
     say(f"Finding the {k} true neighbors of {len(queries):,} queries among {len(database):,} images")
-    truth = Truth.neighbours(euclidean_neighbours(queries, database, k, cache=True), f"{k} Euclidean nearest neighbors")
+    truth = Truth.neighbors(euclidean_neighbors(queries, database, k, cache=True), f"{k} Euclidean nearest neighbors")
     for name, options in METHODS_SHOWN.items():
         text = "".join(f", {key}={value!r}" for key, value in options.items())
         say(f"Training {name} on {len(dataset.train):,} images ({N_BITS} bits{text})")

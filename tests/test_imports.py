@@ -5,6 +5,7 @@ packages matter only for what is imported as soon as a module is.
 """
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -221,3 +222,33 @@ def test_public_names_follow_from_the_methods(monkeypatch):
     assert "New" in hashlearn.__all__
     with pytest.raises(AttributeError, match="no attribute 'magic'"):
         _ = hashlearn.magic
+
+
+@pytest.mark.parametrize(
+    ("module", "former", "present"),
+    [
+        ("codes", "bits_of", "codes.sign_bits"),
+        ("codes", "signs_of", "codes.signs"),
+        ("evaluation", "euclidean_neighbours", "evaluation.euclidean_neighbors"),
+        ("search", "Neighbours", "search.Neighbors"),
+        ("search", "Collection", "collection.Collection"),
+        ("search", "near_duplicates", "collection.near_duplicates"),
+        ("vectors", "format_of", "vectors.get_format"),
+    ],
+)
+def test_former_names_still_work(module, former, present):
+    home, _, name = f"hashlearn.{present}".rpartition(".")
+    with pytest.warns(DeprecationWarning, match=f"hashlearn.{module}.{former} is now hashlearn.{present}"):
+        found = getattr(importlib.import_module(f"hashlearn.{module}"), former)
+    assert found is getattr(importlib.import_module(home), name)
+    with pytest.raises(AttributeError, match="no attribute 'magic'"):
+        _ = importlib.import_module(f"hashlearn.{module}").magic
+
+
+def test_the_former_spelling_of_truth():
+    from hashlearn.evaluation import Truth, choose_setting
+
+    with pytest.warns(DeprecationWarning, match=r"Truth.neighbours is now Truth.neighbors"):
+        truth = Truth.neighbours([[0, 1]], n_database=3)
+    assert truth.description == Truth.neighbors([[0, 1]], n_database=3).description
+    assert choose_setting("digits", truth="neighbours") == choose_setting("digits", truth="neighbors")

@@ -167,7 +167,7 @@ def test_a_child_does_what_its_parent_has_done():
     import faiss
 
     from hashlearn import ITQ, HammingIndex
-    from hashlearn.evaluation.truth import euclidean_neighbours
+    from hashlearn.evaluation.truth import euclidean_neighbors
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(5000, 16)).astype(np.float32)
@@ -176,7 +176,7 @@ def test_a_child_does_what_its_parent_has_done():
         model = ITQ(n_bits=8, max_iter=2, random_state=0).fit(X)
         index = HammingIndex(8)
         index.add(model.encode(X))
-        return index.search(model.encode(X[:50]), 3)[0], euclidean_neighbours(X[:200], X, 5)
+        return index.search(model.encode(X[:50]), 3)[0], euclidean_neighbors(X[:200], X, 5)
 
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(2)

@@ -11,11 +11,12 @@ The rules that the whole library follows are decided here and only here:
 from __future__ import annotations
 
 import operator
-import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from hashlearn.errors import find_renamed
 
 __all__ = ["check_codes", "code_words", "hamming", "n_bytes", "pack", "sign_bits", "signs", "unpack"]
 
@@ -177,8 +178,4 @@ def hamming(a: ArrayLike, b: ArrayLike) -> NDArray[np.int32]:
 
 
 def __getattr__(name: str) -> Any:
-    renamed = {"bits_of": sign_bits, "signs_of": signs}
-    if name not in renamed:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(f"{name} is now {renamed[name].__name__}", DeprecationWarning, stacklevel=2)
-    return renamed[name]
+    return find_renamed(__name__, name, {"bits_of": "hashlearn.codes.sign_bits", "signs_of": "hashlearn.codes.signs"})

@@ -3,9 +3,32 @@
 A parameter that breaks its rule raises a plain ``ValueError``.
 """
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
+
+
+def find_renamed(module: str, name: str, renamed: Mapping[str, str]) -> Any:
+    """Return what a module's former name stands for, with a DeprecationWarning; for the module's ``__getattr__``.
+
+    Parameters
+    ----------
+    module, name : str
+        The module, and the name that it does not have.
+    renamed : mapping of str to str
+        Former names of the module, and the present ones with their modules.
+
+    Raises
+    ------
+    AttributeError
+        The module never had the name.
+    """
+    if name not in renamed:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    home, _, present = renamed[name].rpartition(".")
+    warnings.warn(f"{module}.{name} is now {renamed[name]}.", DeprecationWarning, stacklevel=3)
+    return getattr(import_module(home), present)
 
 
 class VectorFileError(ValueError):

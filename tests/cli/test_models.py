@@ -76,7 +76,7 @@ def test_evaluate_prints_the_protocol_and_obeys_each_choice(model, tmp_path):
         return done.stdout
 
     plain = answer()
-    for words in ("mAP", "P@3", "10 Euclidean nearest neighbours", "whole ranking", "ties in database order"):
+    for words in ("mAP", "P@3", "10 Euclidean nearest neighbors", "whole ranking", "ties in database order"):
         assert words in plain
     changed = {
         ("--truth", "labels"): "equal class labels",
@@ -141,10 +141,10 @@ def test_a_supervised_method(tmp_path):
     assert found["floor_of_the_pair_term"] < found["pair_term"]
     done = run("evaluate", tmp_path / "m", "-d", "digits")
     assert "truth: equal class labels (10 classes)" in done.stdout
-    done = run("evaluate", tmp_path / "m", "-d", "digits", "--truth", "neighbours")
-    assert "truth: 10 Euclidean nearest neighbours" in done.stdout
+    done = run("evaluate", tmp_path / "m", "-d", "digits", "--truth", "neighbors")
+    assert "truth: 10 Euclidean nearest neighbors" in done.stdout
     done = run("evaluate", tmp_path / "m", "-d", "digits", "--k", 5)
-    assert "truth: 5 Euclidean nearest neighbours" in done.stdout
+    assert "truth: 5 Euclidean nearest neighbors" in done.stdout
     digits = load_digits()
     np.save(tmp_path / "x.npy", digits.data)
     (tmp_path / "y.txt").write_text("\n".join(f"digit {k}" for k in digits.target))
@@ -261,11 +261,11 @@ def test_parameters_reach_the_method(tmp_path):
         (["encode", "MODEL", "digits", "--part", "rest", "-o", "c.npy"], "--part must be train, database or queries"),
         (["encode", "torn.npy", "digits", "-o", "c.npy"], "not a model that can be loaded"),
         (["evaluate", "MODEL", "-d", "mnits"], "no data set is named 'mnits': did you mean mnist?"),
-        (["evaluate", "MODEL", "-d", "digits", "--truth", "faith"], "truth must be neighbours or labels"),
+        (["evaluate", "MODEL", "-d", "digits", "--truth", "faith"], "truth must be neighbors or labels"),
         (["evaluate", "MODEL", "-d", "digits", "--ties", "any"], "ties must be one of index, expected"),
         (["evaluate", "MODEL", "-d", "digits", "--distance", "l2"], "distance must be one of hamming, spherical"),
         (["evaluate", "MODEL", "-d", "digits", "--distance", ""], "distance must be one of hamming, spherical"),
-        (["evaluate", "MODEL", "-d", "digits", "--k", "5", "--truth", "labels"], "k goes with truth by neighbours"),
+        (["evaluate", "MODEL", "-d", "digits", "--k", "5", "--truth", "labels"], "k goes with truth by neighbors"),
         (["data", "get", "mnits"], "no data set is named 'mnits': did you mean mnist?"),
     ],
 )

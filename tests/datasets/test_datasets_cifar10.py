@@ -39,7 +39,7 @@ def arrays(cache, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
 
 
 def batch(arrays: dict[str, np.ndarray], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of three colour planes, and labels."""
+    """Rows of three color planes, and labels."""
     part, i = ("test", 0) if name == "test_batch" else ("train", int(name[-1]) - 1)
     rows = slice(N * i, N * (i + 1))
     planes = np.moveaxis(arrays[f"{part}_images"][rows], 3, 1).reshape(N, 3072)

@@ -8,7 +8,7 @@ from hashlearn.datasets._types import ImageSet
 from hashlearn.datasets.pictures import IMAGE_SETS, write_pictures
 
 
-@pytest.fixture(params=[(), (3,)], ids=["grey", "colour"])
+@pytest.fixture(params=[(), (3,)], ids=["gray", "color"])
 def images(request):
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (7, 5, 6, *request.param), dtype=np.uint8)

@@ -15,12 +15,12 @@ def test_by_hand():
     bits = np.array([[1, 1, 1], [1, 1, 1], [1, 0, 1], [0, 0, 1]], dtype=np.uint8)
     statistics = bit_statistics(pack(bits), 3)
     assert statistics.imbalance == pytest.approx((0.5 + 0 + 1) / 3)
-    assert statistics.most_imbalance == 1
+    assert statistics.max_imbalance == 1
     correlation = (2 / 4 - 3 / 4 * 2 / 4) / np.sqrt(3 / 16 * 1 / 4)
     assert statistics.correlation == pytest.approx(correlation / 3)  # a constant bit has none
-    assert statistics.most_correlation == pytest.approx(correlation)
+    assert statistics.max_correlation == pytest.approx(correlation)
     assert statistics.n_codes == 3
-    assert statistics.utilisation == 3 / 4  # of min(4 items, 8 codes)
+    assert statistics.utilization == 3 / 4  # of min(4 items, 8 codes)
     assert statistics.entropy == pytest.approx(1.5)  # shares 1/2, 1/4, 1/4
 
 
@@ -30,11 +30,11 @@ def test_extremes():
     every = bit_statistics(np.arange(256, dtype=np.uint8)[:, None], 8)
     assert every.as_dict() == {
         "imbalance": 0,
-        "most_imbalance": 0,
+        "max_imbalance": 0,
         "correlation": 0,
-        "most_correlation": 0,
+        "max_correlation": 0,
         "n_codes": 256,
-        "utilisation": 1,
+        "utilization": 1,
         "entropy": 8,
     }
     assert bit_statistics(pack(np.array([[0], [1]], dtype=np.uint8)), 1).correlation == 0
@@ -46,7 +46,7 @@ def test_equals_the_slow_definition(bits):
     n_bits = bits.shape[1]
     statistics = bit_statistics(pack(bits), n_bits)
     signs = 2.0 * bits - 1
-    assert statistics.most_imbalance == pytest.approx(np.abs(signs.mean(axis=0)).max())
+    assert statistics.max_imbalance == pytest.approx(np.abs(signs.mean(axis=0)).max())
     pairs = []
     for j in range(n_bits):
         for k in range(j):
@@ -54,7 +54,7 @@ def test_equals_the_slow_definition(bits):
             scale = np.sqrt((a @ a) * (b @ b))
             pairs.append(abs(a @ b) / scale if scale else 0.0)
     assert statistics.correlation == pytest.approx(np.mean(pairs) if pairs else 0, abs=1e-6)
-    assert statistics.most_correlation == pytest.approx(max(pairs, default=0), abs=1e-6)
+    assert statistics.max_correlation == pytest.approx(max(pairs, default=0), abs=1e-6)
     assert statistics.n_codes == len({tuple(row) for row in bits.tolist()})
 
 

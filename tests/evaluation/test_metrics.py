@@ -46,18 +46,18 @@ HAND_TRUTH = [[1, 3]]
     ],
 )
 def test_average_precision_by_hand(choices, expected):
-    scores = judge([[0, 0, 0, 0]], HAND_DATABASE, Truth.neighbours(HAND_TRUTH), **choices)
+    scores = judge([[0, 0, 0, 0]], HAND_DATABASE, Truth.neighbors(HAND_TRUTH), **choices)
     assert scores.map == pytest.approx(expected, abs=1e-12)
 
 
 def test_trapezoid_of_a_perfect_ranking_is_one():
     # The precision before the first rank counts 1.
-    scores = judge([[0, 0]], [[0, 0], [1, 1]], Truth.neighbours([[0]]), ap="trapezoid", ties="index")
+    scores = judge([[0, 0]], [[0, 0], [1, 1]], Truth.neighbors([[0]]), ap="trapezoid", ties="index")
     assert scores.map == 1.0
 
 
 def test_precision_within_a_radius_by_hand():
-    truth = Truth.neighbours([[1, 3], [1, 3]])
+    truth = Truth.neighbors([[1, 3], [1, 3]])
     scores = judge([[0, 0, 0, 0], [0, 0, 1, 1]], HAND_DATABASE, truth, radii=(0, 1, 2, 9))
     # second query: distances 2, 3, 3, 4; nothing within radius 1
     assert [list(scores.precision_within[r]) for r in (0, 1, 2, 9)] == [[0, 0], [1 / 3, 0], [1 / 2, 0], [1 / 2, 1 / 2]]
@@ -78,7 +78,7 @@ def random_case(rng, n_queries, n, n_bits, labels):
         relevant = np.zeros((n_queries, n), dtype=bool)
         for row, row_ids in zip(relevant, ids, strict=True):
             row[row_ids[row_ids >= 0]] = True
-        truth = Truth.neighbours(ids)
+        truth = Truth.neighbors(ids)
     return query_bits, database_bits, relevant, truth
 
 
@@ -151,7 +151,7 @@ def test_without_ties_both_rules_agree_and_with_ties_they_differ():
     rng = np.random.default_rng(0)
     # Distances 0…39 from the query, each once, in a random order.
     database = np.tril(np.ones((40, 40), dtype=int), -1)[rng.permutation(40)]
-    truth = Truth.neighbours(rng.permutation(40)[None, :9])
+    truth = Truth.neighbors(rng.permutation(40)[None, :9])
     for rule, cutoff in itertools.product(RULES, (None, 7, 25)):
         by_index, expected = (
             judge(np.zeros((1, 40), int), database, truth, ap=rule, cutoff=cutoff, ties=ties).map
@@ -159,7 +159,7 @@ def test_without_ties_both_rules_agree_and_with_ties_they_differ():
         )
         assert by_index == pytest.approx(expected, abs=1e-12)
     tied = np.zeros((10, 40), dtype=int)
-    truth = Truth.neighbours([[0]])
+    truth = Truth.neighbors([[0]])
     assert judge(np.zeros((1, 40), int), tied, truth, ties="index").map == 1.0
     assert judge(np.zeros((1, 40), int), tied, truth, ties="expected").map == pytest.approx(
         np.mean([1 / rank for rank in range(1, 11)])
@@ -189,7 +189,7 @@ def test_spherical_ranking_by_hand():
     """The order is 1, (5, 6), 0, 2, (3, 4): item by item, the rank is 1 / AP."""
     query = [[1, 1, 1, 0]]
     for item, rank, tied in ((1, 1, 1), (5, 2, 2), (6, 3, 2), (0, 4, 1), (2, 5, 1), (3, 6, 2), (4, 7, 2)):
-        truth = Truth.neighbours([[item]])
+        truth = Truth.neighbors([[item]])
         by_index, expected = (
             judge(query, SPHERICAL_DATABASE, truth, ties=ties, distance="spherical").map
             for ties in ("index", "expected")
@@ -202,10 +202,10 @@ def test_spherical_ranking_by_hand():
 def test_codes_without_a_one():
     """Two of them are equal, at distance 0; any other code is infinitely far from them, however few bits differ."""
     zero, equal = [[0, 0, 0]], [[1, 0, 0], [0, 0, 0], [1, 1, 1]]
-    assert judge(zero, equal, Truth.neighbours([[1]]), ties="index", distance="spherical").map == 1
+    assert judge(zero, equal, Truth.neighbors([[1]]), ties="index", distance="spherical").map == 1
     far = [[1, 1, 1], [1, 0, 0]]  # the second differs in fewer bits, and is as far
     for ties, expected in (("index", 1 / 2), ("expected", (1 + 1 / 2) / 2)):
-        assert judge(zero, far, Truth.neighbours([[1]]), ties=ties, distance="spherical").map == pytest.approx(expected)
+        assert judge(zero, far, Truth.neighbors([[1]]), ties=ties, distance="spherical").map == pytest.approx(expected)
 
 
 def test_precision_within_a_radius_is_by_plain_hamming_distance_whatever_ranks():
@@ -321,7 +321,7 @@ def test_far_codes_of_more_than_255_bits():
     """All 300 bits differ: a distance that a byte does not hold."""
     database = np.vstack([np.ones((1, 300)), np.zeros((2, 300))]).astype(int)
     for ties in ("index", "expected"):
-        scores = judge(np.zeros((1, 300), int), database, Truth.neighbours([[0]]), ties=ties)
+        scores = judge(np.zeros((1, 300), int), database, Truth.neighbors([[0]]), ties=ties)
         assert scores.map == pytest.approx(1 / 3)
 
 
@@ -331,7 +331,7 @@ def test_numpy_integers_are_as_good_as_plain_ones():
     protocol = Protocol(cutoff=np.int64(5), radii=np.arange(3))
     assert protocol == Protocol(cutoff=5, radii=(0, 1, 2))
     codes_ = np.zeros((2, 1), dtype=np.uint8)
-    scores = evaluate(codes_, codes_, Truth.neighbours([[0], [1]]), n_bits=np.uint8(8), protocol=protocol)
+    scores = evaluate(codes_, codes_, Truth.neighbors([[0], [1]]), n_bits=np.uint8(8), protocol=protocol)
     assert json.loads(json.dumps(scores.as_dict()))["n_bits"] == 8
 
 
@@ -347,7 +347,7 @@ def test_scores_say_how_they_were_made():
 
 def test_evaluate_refuses_what_does_not_fit():
     q, d = np.zeros((2, 1), dtype=np.uint8), np.zeros((3, 1), dtype=np.uint8)
-    good = Truth.neighbours([[0], [2]])
+    good = Truth.neighbors([[0], [2]])
     with pytest.raises(ValueError, match="truth is for 2 queries; got query_codes of 1"):
         evaluate(q[:1], d, good, n_bits=8)
     with pytest.raises(ValueError, match="at least 3 items; got database_codes of 2"):
@@ -389,7 +389,7 @@ def test_several_protocols_at_once_are_as_one_by_one(labels):
     if labels:
         truth = Truth.labels(rng.integers(0, 3, 5), rng.integers(0, 3, n))
     else:
-        truth = Truth.neighbours(np.array([rng.permutation(n)[:300] for _ in range(5)]))
+        truth = Truth.neighbors(np.array([rng.permutation(n)[:300] for _ in range(5)]))
     protocols = [
         Protocol(ap=rule, cutoff=cutoff, ties=ties, radii=radii, distance=distance)
         for rule, cutoff, ties, radii, distance in itertools.product(

@@ -32,11 +32,11 @@ def test_bad_choices_are_refused(choices, words):
 
 def test_the_papers_settings():
     for name in ("mnist", "cifar10"):
-        assert (setting(name).truth, setting(name).k) == ("neighbours", 50)
+        assert (setting(name).truth, setting(name).k) == ("neighbors", 50)
         assert Protocol.preset(name).cutoff is None
         assert Protocol.preset(name).radii == (3, 4)
     for name in ("sift1m", "sift-photos"):
-        assert (setting(name).truth, setting(name).k, setting(name).protocol.cutoff) == ("neighbours", 10_000, 10_000)
+        assert (setting(name).truth, setting(name).k, setting(name).protocol.cutoff) == ("neighbors", 10_000, 10_000)
     assert setting("cifar10-dh").truth == "labels"
     assert Protocol.preset("cifar10-dh").radii == (2,)
     assert all(s.protocol.ties == "index" and s.protocol.ap == "all" for s in SETTINGS.values())
@@ -60,14 +60,14 @@ def test_each_choice_shows_in_the_text():
     assert "ranked by spherical Hamming distance" in str(Protocol(distance="spherical"))
 
 
-def test_a_number_of_neighbours_means_truth_by_neighbours():
+def test_a_number_of_neighbors_means_truth_by_neighbors():
     """Also on data that are otherwise judged by labels."""
     for supervised in (False, True):
         usual = choose_setting("cifar10-dh", supervised=supervised)
         assert (usual.truth, usual.k) == ("labels", None)
         chosen = choose_setting("cifar10-dh", k=7, supervised=supervised)
-        assert (chosen.truth, chosen.k) == ("neighbours", 7)
-    assert choose_setting("cifar10-dh", truth="neighbours").k == 50
+        assert (chosen.truth, chosen.k) == ("neighbors", 7)
+    assert choose_setting("cifar10-dh", truth="neighbors").k == 50
 
 
 def test_a_chosen_setting_is_the_papers_but_for_what_is_chosen():
@@ -81,8 +81,8 @@ def test_a_chosen_setting_is_the_papers_but_for_what_is_chosen():
     ("choices", "words"),
     [
         ({"k": 0}, "k must be at least 1; got 0"),
-        ({"k": 3, "truth": "labels"}, "k goes with truth by neighbours, not by labels"),
-        ({"truth": "faith"}, "truth must be neighbours or labels; got 'faith'"),
+        ({"k": 3, "truth": "labels"}, "k goes with truth by neighbors, not by labels"),
+        ({"truth": "faith"}, "truth must be neighbors or labels; got 'faith'"),
         ({"ap": "mean"}, "ap must be one of all, retrieved, trapezoid; got 'mean'"),
     ],
 )

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hashlearn.evaluation import Truth, euclidean_neighbours
+from hashlearn.evaluation import Truth, euclidean_neighbors
 
 
 def brute_force(queries, database, k):
@@ -14,11 +14,11 @@ def brute_force(queries, database, k):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int16])
 @pytest.mark.parametrize("k", [1, 10, 200])
-def test_neighbours_equal_brute_force(dtype, k):
+def test_neighbors_equal_brute_force(dtype, k):
     rng = np.random.default_rng(0)
     database = (20 * rng.standard_normal((200, 12)) + 100).astype(dtype)
     queries = (20 * rng.standard_normal((30, 12)) + 100).astype(dtype)
-    ids = euclidean_neighbours(queries, database, k)
+    ids = euclidean_neighbors(queries, database, k)
     assert ids.dtype == np.int32
     np.testing.assert_array_equal(ids, brute_force(queries, database, k))
 
@@ -30,16 +30,16 @@ def test_ties_are_ordered_by_id_even_where_most_vectors_are_equal(seed, k):
     rng = np.random.default_rng(seed)
     database = rng.integers(0, 2, (300, 3))
     queries = rng.integers(0, 2, (4, 3)) + 0.5 * rng.integers(0, 2)  # whole numbers and not
-    np.testing.assert_array_equal(euclidean_neighbours(queries, database, k), brute_force(queries, database, k))
+    np.testing.assert_array_equal(euclidean_neighbors(queries, database, k), brute_force(queries, database, k))
 
 
 def test_differences_that_float32_can_not_see_are_seen():
-    """A million away from the origin, neighbours differ in the 8th digit: float32 alone would shuffle them."""
+    """A million away from the origin, neighbors differ in the 8th digit: float32 alone would shuffle them."""
     rng = np.random.default_rng(0)
     database = 1e6 + rng.standard_normal((500, 4))
     database[::7] += 1e4  # so that taking the mean off is not enough
     queries = 1e6 + rng.standard_normal((20, 4))
-    np.testing.assert_array_equal(euclidean_neighbours(queries, database, 15), brute_force(queries, database, 15))
+    np.testing.assert_array_equal(euclidean_neighbors(queries, database, 15), brute_force(queries, database, 15))
 
 
 def test_unsigned_bytes_whose_squares_float32_does_not_hold():
@@ -49,7 +49,7 @@ def test_unsigned_bytes_whose_squares_float32_does_not_hold():
         rng.integers(0, 256, (500, 400), dtype=np.uint8),
         rng.integers(0, 256, (20, 400), dtype=np.uint8),
     )
-    np.testing.assert_array_equal(euclidean_neighbours(queries, database, 30), brute_force(queries, database, 30))
+    np.testing.assert_array_equal(euclidean_neighbors(queries, database, 30), brute_force(queries, database, 30))
 
 
 def shells(rng, spread):
@@ -60,16 +60,16 @@ def shells(rng, spread):
     return away + 1e-9 * rng.standard_normal((25, 8)), np.vstack([directions + away, -directions - away])
 
 
-def test_rounding_that_would_hide_neighbours_is_noticed():
+def test_rounding_that_would_hide_neighbors_is_noticed():
     queries, database = shells(np.random.default_rng(0), 1e-6)
-    np.testing.assert_array_equal(euclidean_neighbours(queries, database, 10), brute_force(queries, database, 10))
+    np.testing.assert_array_equal(euclidean_neighbors(queries, database, 10), brute_force(queries, database, 10))
 
 
 @pytest.mark.parametrize("scale", [2.0**-70, 2.0**-30, 2.0**60])
 def test_the_scale_of_the_data_does_not_matter(scale):
     queries, database = shells(np.random.default_rng(1), 1e-2)
     expected = brute_force(queries, database, 10)
-    np.testing.assert_array_equal(euclidean_neighbours(queries * scale, database * scale, 10), expected)
+    np.testing.assert_array_equal(euclidean_neighbors(queries * scale, database * scale, 10), expected)
 
 
 def test_one_remote_vector_does_not_make_every_query_doubtful(monkeypatch):
@@ -85,40 +85,40 @@ def test_one_remote_vector_does_not_make_every_query_doubtful(monkeypatch):
             return super().search(x, k)
 
     monkeypatch.setattr(faiss, "IndexFlatL2", Watched)
-    np.testing.assert_array_equal(euclidean_neighbours(queries, database, 5), brute_force(queries, database, 5))
+    np.testing.assert_array_equal(euclidean_neighbors(queries, database, 5), brute_force(queries, database, 5))
     assert widths == [(50, 37)]  # one round
 
 
 def test_whole_numbers_in_the_database_alone_are_no_shortcut():
     """Just beyond the middle between 0 and 1: float32 would see a tie there, and take the lower id."""
     database, queries = np.array([[0.0], [1.0]]), np.array([[0.5 + 1e-9], [0.5 - 1e-9], [0.5]])
-    assert euclidean_neighbours(queries, database, 1).tolist() == [[1], [0], [0]]
+    assert euclidean_neighbors(queries, database, 1).tolist() == [[1], [0], [0]]
 
 
 def test_more_queries_than_a_block():
     rng = np.random.default_rng(0)
     database, queries = rng.random((60, 3)), rng.random((3000, 3))
-    np.testing.assert_array_equal(euclidean_neighbours(queries, database, 4), brute_force(queries, database, 4))
+    np.testing.assert_array_equal(euclidean_neighbors(queries, database, 4), brute_force(queries, database, 4))
 
 
 def test_numpy_integers_count_as_k():
     rng = np.random.default_rng(0)
     database, queries = rng.random((50, 3)), rng.random((5, 3))
-    expected = euclidean_neighbours(queries, database, 4)
-    np.testing.assert_array_equal(euclidean_neighbours(queries, database, np.int64(4)), expected)
+    expected = euclidean_neighbors(queries, database, 4)
+    np.testing.assert_array_equal(euclidean_neighbors(queries, database, np.int64(4)), expected)
 
 
-def test_neighbours_are_cached_by_content(tmp_path, monkeypatch):
+def test_neighbors_are_cached_by_content(tmp_path, monkeypatch):
     monkeypatch.setenv("HASHLEARN_CACHE", str(tmp_path))
     rng = np.random.default_rng(0)
     database, queries = rng.random((50, 3)), rng.random((5, 3))
-    first = euclidean_neighbours(queries, database, 4, cache=True)
+    first = euclidean_neighbors(queries, database, 4, cache=True)
     assert len(list(tmp_path.rglob("*.npy"))) == 1
-    monkeypatch.setattr("hashlearn.evaluation.truth._exact_neighbours", None)  # a second computation would fail
-    np.testing.assert_array_equal(euclidean_neighbours(queries.copy(), database.copy(), 4, cache=True), first)
+    monkeypatch.setattr("hashlearn.evaluation.truth._exact_neighbors", None)  # a second computation would fail
+    np.testing.assert_array_equal(euclidean_neighbors(queries.copy(), database.copy(), 4, cache=True), first)
     for changed in ((queries + 1, database, 4), (queries, database + 1, 4), (queries, database, 3)):
         with pytest.raises(TypeError):
-            euclidean_neighbours(*changed, cache=True)
+            euclidean_neighbors(*changed, cache=True)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_neighbours_are_cached_by_content(tmp_path, monkeypatch):
 )
 def test_bad_input_is_refused(queries, database, k, words):
     with pytest.raises(ValueError, match=words):
-        euclidean_neighbours(queries, database, k)
+        euclidean_neighbors(queries, database, k)
 
 
 def test_truth_by_labels_of_any_hashable_kind():
@@ -176,22 +176,22 @@ def test_bad_labels_are_refused(query_labels, database_labels, words):
 )
 def test_bad_ids_are_refused(ids, words):
     with pytest.raises(ValueError, match=words):
-        Truth.neighbours(ids)
+        Truth.neighbors(ids)
 
 
 def test_truth_can_be_pickled_and_knows_the_size_of_its_database():
     import pickle
 
-    for truth in (Truth.neighbours([[1, -1], [0, 2]], n_database=3), Truth.labels([1, 2], [2, 2, 1])):
+    for truth in (Truth.neighbors([[1, -1], [0, 2]], n_database=3), Truth.labels([1, 2], [2, 2, 1])):
         again = pickle.loads(pickle.dumps(truth))
         assert [again.relevant(q).tolist() for q in (0, 1)] == [truth.relevant(q).tolist() for q in (0, 1)]
         assert again.n_database == 3
     with pytest.raises(ValueError, match="below n_database, 2; got 2"):
-        Truth.neighbours([[0, 2]], n_database=2)
+        Truth.neighbors([[0, 2]], n_database=2)
 
 
-def test_missing_neighbours_are_left_out():
-    truth = Truth.neighbours([[3, -1, 5], [-1, -1, -1]])
+def test_missing_neighbors_are_left_out():
+    truth = Truth.neighbors([[3, -1, 5], [-1, -1, -1]])
     assert truth.relevant(0).tolist() == [3, 5]
     assert truth.relevant(1).tolist() == []
     assert truth.min_database == 6

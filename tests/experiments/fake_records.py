@@ -40,7 +40,7 @@ def make_record(run, **scores):
             "note": "made up",
             **SHAPES,
         },
-        "truth": "50 Euclidean nearest neighbours",
+        "truth": "50 Euclidean nearest neighbors",
         "setting": {"truth": run.setting.truth, "k": run.setting.k, "protocol": run.setting.protocol.as_dict()},
         "revision": 1,
         "options": changed_parameters(run.entry),
@@ -48,7 +48,7 @@ def make_record(run, **scores):
         "scores": {**drawn, **scores},
         "codes": {
             name: round(float(rng.random()), 8)
-            for name in ("imbalance", "most_imbalance", "correlation", "most_correlation", "utilisation", "entropy")
+            for name in ("imbalance", "max_imbalance", "correlation", "max_correlation", "utilization", "entropy")
         }
         | {"n_codes": int(rng.integers(1, 10**6))},
         "training": {

@@ -107,7 +107,7 @@ def test_what_the_variants_are():
     assert parameters["udh-dnn-unscaled"] == {"scale": None, "lbfgs_iter": 200, "max_iter": 2}
     assert parameters["udh-dnn"] == parameters["sdh-dnn"] == parameters["ba"] == {}
     sift = {entry.name: entry.parameters for entry in grid.experiment("fig-sift").entries}
-    assert sift["udh-dnn-from-itq"]["validation_neighbours"] == 500
+    assert sift["udh-dnn-from-itq"]["validation_neighbors"] == 500
 
 
 def test_none_is_spelled_none():
@@ -174,7 +174,7 @@ def test_quick_is_small_and_has_everything():
         "lbfgs_iter": 20,
         "max_iter": 2,
         "validation": 200,
-        "validation_neighbours": 10,
+        "validation_neighbors": 10,
     }
 
 

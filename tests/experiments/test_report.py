@@ -216,8 +216,8 @@ def test_codes_time_and_memory_are_the_records():
     assert len(codes) == len(costs) == len(pairs)
     for (method, b), code, cost in zip(pairs, codes, costs, strict=True):
         assert code[1] == cost[1] == str(b)
-        columns = [("imbalance", ".3f", 1), ("most_imbalance", ".3f", 1), ("correlation", ".3f", 1)]
-        columns += [("most_correlation", ".3f", 1), ("n_codes", ",.0f", 1), ("utilisation", ".1f", 100)]
+        columns = [("imbalance", ".3f", 1), ("max_imbalance", ".3f", 1), ("correlation", ".3f", 1)]
+        columns += [("max_correlation", ".3f", 1), ("n_codes", ",.0f", 1), ("utilization", ".1f", 100)]
         for column, (name, form, factor) in enumerate([*columns, ("entropy", ".2f", 1)], start=2):
             assert code[column] == f"{factor * np.mean(read_values(records, method, b, 'codes', name)):{form}}"
         assert code[9] == f"{100 * np.mean(read_values(records, method, b, 'scores', 'empty@3')):.1f}"

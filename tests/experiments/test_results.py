@@ -355,7 +355,7 @@ def test_a_torn_line_is_cut_off_under_the_lock(run, tmp_path):
         ("machine", {**RECORD["machine"], "cores": 2**900}),
         ("training", {"seconds": 1.0, "cpu_seconds": 1.0, "warnings": [1]}),
         ("training", {"seconds": 1.0, "cpu_seconds": 1.0, "warnings": [], "peak_bytes": "x"}),
-        ("published_neighbours", "x"),
+        ("published_neighbors", "x"),
         ("truth", "\ud800"),
         ("finished", "2026-01-01T00:00:00"),  # without its zone beside one with
     ],

@@ -8,7 +8,7 @@ import pytest
 
 import hashlearn
 from hashlearn.datasets import Dataset, ImageSet, deep_hashing_split, load
-from hashlearn.evaluation import Truth, bit_statistics, euclidean_neighbours, evaluate
+from hashlearn.evaluation import Truth, bit_statistics, euclidean_neighbors, evaluate
 from hashlearn.experiments import grid, runner
 from hashlearn.experiments.runner import Runner
 
@@ -29,7 +29,7 @@ def test_the_record_is_what_the_library_gives(shared_runner):
     digits = load("digits")
     hasher = hashlearn.ITQ(16, random_state=3).fit(digits.train)
     codes, query_codes = hasher.encode(digits.database), hasher.encode(digits.queries)
-    truth = Truth.neighbours(euclidean_neighbours(digits.queries, digits.database, 10))
+    truth = Truth.neighbors(euclidean_neighbors(digits.queries, digits.database, 10))
     scores = evaluate(query_codes, codes, truth, n_bits=16, protocol=run.setting.protocol)
     found = record["scores"]
     assert found["map"] == pytest.approx(scores.map, abs=1e-8)
@@ -137,16 +137,16 @@ def test_a_study_of_drawn_splits_uses_no_query_of_any_split(monkeypatch):
     assert len(used) == len(set(used)) > 45_000
 
 
-def test_published_neighbours_are_held_against_ours(monkeypatch):
+def test_published_neighbors_are_held_against_ours(monkeypatch):
     digits = load("digits")
-    published = euclidean_neighbours(digits.queries, digits.database, 100)
-    assert "published_neighbours" not in Runner().run(quick_run("fig-mnist", "lsh", limit=None))
+    published = euclidean_neighbors(digits.queries, digits.database, 100)
+    assert "published_neighbors" not in Runner().run(quick_run("fig-mnist", "lsh", limit=None))
     for wrong, share in ((0, 1.0), (1, 0.9)):
         theirs = published.copy()
         theirs[:, :wrong] = published[:, 50 : 50 + wrong]  # not among the ten nearest
         monkeypatch.setattr(runner, "load", lambda *_, theirs=theirs, **__: replace(digits, ground_truth=theirs))
         record = Runner().run(quick_run("fig-mnist", "lsh", limit=None))
-        assert record["published_neighbours"] == pytest.approx(share)
+        assert record["published_neighbors"] == pytest.approx(share)
 
 
 def test_what_a_run_has_warned_of_is_kept(shared_runner):
@@ -157,10 +157,10 @@ def test_what_a_run_has_warned_of_is_kept(shared_runner):
 
 def test_runs_do_not_depend_on_those_before(shared_runner):
     """The data set and the truth are kept from run to run: another setting must not see them."""
-    labels, neighbours = quick_run("fig-mnist-sup", "itq"), quick_run("fig-mnist", "itq")
-    first = [shared_runner.run(run)["scores"] for run in (labels, neighbours, labels)]
+    labels, neighbors = quick_run("fig-mnist-sup", "itq"), quick_run("fig-mnist", "itq")
+    first = [shared_runner.run(run)["scores"] for run in (labels, neighbors, labels)]
     assert first[0] == first[2] != first[1]
-    assert Runner().run(neighbours)["scores"] == first[1]
+    assert Runner().run(neighbors)["scores"] == first[1]
     smaller = quick_run("fig-mnist", "itq", limit=grid.Limit(300, 50))
     assert shared_runner.run(smaller)["scores"] == Runner().run(smaller)["scores"] != first[1]
 

@@ -100,7 +100,7 @@ def test_the_numbers_are_pinned():
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("orientations", [GIST_320, GIST_512], ids=str)
-def test_agrees_on_digits_and_colour_at_32(path, orientations):
+def test_agrees_on_digits_and_color_at_32(path, orientations):
     digits = load_digits().images[:8]
     large = np.kron(digits, np.ones((4, 4)))
     color = np.random.default_rng(0).integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
@@ -152,7 +152,7 @@ def test_intensity_scale_and_offset_do_not_matter(path):
     assert errors(describe(-images, path=path), want)[0] > 1e-2
 
 
-def test_grey_is_the_mean_of_the_channels():
+def test_gray_is_the_mean_of_the_channels():
     gray = pictures(12, 14)
     np.testing.assert_allclose(gist(np.repeat(gray[..., None], 3, axis=3)), gist(gray), atol=1e-6)
     np.testing.assert_array_equal(gist(gray[..., None]), gist(gray))
@@ -172,7 +172,7 @@ def test_constant_images_are_zeros_and_leave_others_alone(path):
 @pytest.mark.parametrize("scale", [0, 1])
 @pytest.mark.parametrize("j", range(8))
 def test_a_grating_answers_in_its_own_orientation_and_scale(scale, j):
-    """Filter j is centred on the frequency of direction −πj/8 (y downwards): 0 is a vertical grating."""
+    """Filter j is centered on the frequency of direction −πj/8 (y downwards): 0 is a vertical grating."""
     y, x = np.mgrid[:64, :64]
     f0 = 0.3 / 1.85**scale
     grating = np.cos(2 * np.pi * f0 * (np.cos(np.pi * j / 8) * x - np.sin(np.pi * j / 8) * y))

@@ -320,7 +320,7 @@ def test_vectors_in_order_and_the_unreadable_told(folder, monkeypatch, batch, n_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("features", [GistExtractor(side=32, orientations=GIST_320), GistExtractor()], ids=str)
-def test_neighbours_change_a_vector_by_rounding_only(tmp_path, features):
+def test_neighbors_change_a_vector_by_rounding_only(tmp_path, features):
     """At 32×32 a large batch even takes another way through ``gist``."""
     rng = np.random.default_rng(1)
     n = 540 if features.side == 32 else 40

@@ -110,7 +110,7 @@ def test_an_opaque_alpha_changes_nothing(read):
     np.testing.assert_array_equal(read(encoded(image.convert("RGBA"), "PNG")), np.asarray(image))
 
 
-def test_one_transparent_colour_of_an_rgb_png(read):
+def test_one_transparent_color_of_an_rgb_png(read):
     image = Image.new("RGB", (SIDE, SIDE), (10, 20, 30))
     image.paste((200, 0, 0), (0, 0, 16, SIDE))
     got = read(encoded(image, "PNG", transparency=(10, 20, 30)))

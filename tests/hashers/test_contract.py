@@ -225,12 +225,12 @@ def test_pandas_output_has_a_name_for_every_bit(name, data):
 
 
 @every_method
-def test_learned_codes_find_neighbours_better_than_chance(name, data):
-    from hashlearn.evaluation import Truth, euclidean_neighbours, evaluate
+def test_learned_codes_find_neighbors_better_than_chance(name, data):
+    from hashlearn.evaluation import Truth, euclidean_neighbors, evaluate
 
     X, y = data
     hasher = new(name, n_bits=32, random_state=0).fit(X[100:], y[100:])
-    truth = Truth.neighbours(euclidean_neighbours(X[:100], X[100:], 10))
+    truth = Truth.neighbors(euclidean_neighbors(X[:100], X[100:], 10))
     found = evaluate(hasher.encode(X[:100]), hasher.encode(X[100:]), truth, n_bits=32).map
     chance = 10 / 300
     assert found > 5 * chance
@@ -599,7 +599,7 @@ def test_tensors_of_any_kind_are_read(data):
     [
         ("udh-dnn", {"constraint": "relaxed", "sweeps": 5}, "sweeps has no effect for constraint='relaxed'"),
         ("udh-dnn", {"constraint": "relaxed", "lambda2": 0.1}, "lambda2 has no effect for constraint='relaxed'"),
-        ("udh-dnn", {"validation_neighbours": 20}, "validation_neighbours has no effect without validation"),
+        ("udh-dnn", {"validation_neighbors": 20}, "validation_neighbors has no effect without validation"),
         ("dh", {"solver": "lbfgs", "learning_rate": 0.1}, "learning_rate has no effect for solver='lbfgs'"),
         ("dh", {"solver": "lbfgs", "tol": 0.1}, "tol has no effect for solver='lbfgs'"),
         ("ba", {"init": "pca", "random_state": 0}, "random_state has no effect for init='pca'"),

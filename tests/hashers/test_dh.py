@@ -102,7 +102,7 @@ def test_same_codes_as_the_transcription(block_rows, digits, monkeypatch):
     H = reference.encode(V.T, W, c)[-1].T
     np.testing.assert_allclose(hasher.decision_function(X), H, atol=1e-6)
     np.testing.assert_array_equal(hasher.transform(X), H >= 0)
-    first = reference.encode(V.T, *reference.initialise(V.T, (20, 10, 6)))[-1].T
+    first = reference.encode(V.T, *reference.initialize(V.T, (20, 10, 6)))[-1].T
     assert (hasher.transform(X) != (first >= 0)).any(), "training changes bits"
 
 
@@ -110,7 +110,7 @@ def test_it_starts_with_the_signs_of_the_principal_components(digits):
     X, rows = rows_of(digits)
     theta, sizes = begin(X)
     W, c = as_columns(theta, sizes)
-    components = X @ reference.initialise(X.T, (6,))[0][0].T
+    components = X @ reference.initialize(X.T, (6,))[0][0].T
     H = reference.encode(X.T, W, c)[-1].T
     np.testing.assert_allclose(H, np.tanh(np.tanh(np.tanh(components))), atol=1e-10)
     terms, _ = objective(rows, network(sizes), theta, PAPER)

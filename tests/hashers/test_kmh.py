@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 
 import hashlearn
 from hashlearn import KMH, LSH
-from hashlearn.evaluation import Truth, euclidean_neighbours, evaluate
+from hashlearn.evaluation import Truth, euclidean_neighbors, evaluate
 from hashlearn.hashers import kmh
 from hashlearn.hashers._linear import principal_directions
 from hashlearn.hashers.steps import margins
@@ -386,7 +386,7 @@ def test_a_changed_b_is_not_saved_and_not_used(X, tmp_path):
 
 def test_beats_lsh(X):
     train, queries = X[300:], X[:300]
-    truth = Truth.neighbours(euclidean_neighbours(queries, train, 20))
+    truth = Truth.neighbors(euclidean_neighbors(queries, train, 20))
     scores = {}
     for hasher in (KMH(16, max_iter=10), LSH(16, random_state=0)):
         hasher.fit(train)

@@ -29,12 +29,12 @@ def test_lsh_bits_differ_as_often_as_the_angle_says():
 
 
 def test_lsh_center_moves_the_hyperplanes(X):
-    centred, plain = (LSH(32, center=center, random_state=0).fit(X) for center in (True, False))
-    np.testing.assert_allclose(centred.mean_, X.mean(axis=0))
+    centered, plain = (LSH(32, center=center, random_state=0).fit(X) for center in (True, False))
+    np.testing.assert_allclose(centered.mean_, X.mean(axis=0))
     assert not plain.mean_.any()
-    np.testing.assert_array_equal(plain.components_, centred.components_)
+    np.testing.assert_array_equal(plain.components_, centered.components_)
     # Pixels are never negative: hyperplanes through the origin leave most of them on one side.
-    balance = [abs(h.transform(X).mean(axis=0) - 0.5).mean() for h in (centred, plain)]
+    balance = [abs(h.transform(X).mean(axis=0) - 0.5).mean() for h in (centered, plain)]
     assert balance[0] < balance[1]
 
 
@@ -126,10 +126,10 @@ def test_itq_sees_small_differences_far_from_the_origin(X):
 
 
 def test_itq_beats_lsh(X):
-    from hashlearn.evaluation import Truth, euclidean_neighbours, evaluate
+    from hashlearn.evaluation import Truth, euclidean_neighbors, evaluate
 
     train, queries = X[300:], X[:300]
-    truth = Truth.neighbours(euclidean_neighbours(queries, train, 20))
+    truth = Truth.neighbors(euclidean_neighbors(queries, train, 20))
     scores = {}
     for name, hasher in {"itq": ITQ(16, random_state=0), "lsh": LSH(16, random_state=0)}.items():
         hasher.fit(train)

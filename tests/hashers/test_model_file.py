@@ -296,3 +296,13 @@ def test_a_file_of_before_a_parameter_was_added(tmp_path):
     other = hashlearn.UDHDNN(4, max_iter=1, lbfgs_iter=5, lbfgs_memory=3, random_state=0).fit(X)
     other.save(path)
     assert hashlearn.load(path).lbfgs_memory == 3
+
+
+@pytest.mark.filterwarnings("ignore:.*has not converged:sklearn.exceptions.ConvergenceWarning")
+def test_a_parameter_keeps_its_former_name_in_files(tmp_path):
+    X = np.random.default_rng(0).random((200, 12))
+    model = hashlearn.UDHDNN(4, max_iter=1, lbfgs_iter=5, validation=20, validation_neighbors=7, random_state=0).fit(X)
+    model.save(tmp_path / "model")
+    with safe_open(tmp_path / "model", "np") as file:
+        assert '"validation_neighbours": 7' in "".join(file.metadata().values())
+    assert hashlearn.load(tmp_path / "model").validation_neighbors == 7

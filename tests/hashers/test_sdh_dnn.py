@@ -140,7 +140,7 @@ def test_no_step_raises_the_objective(digits):
 @pytest.mark.parametrize("counts", [(7, 7, 7, 7), (3, 10, 4), (12, 2), (2, 3, 4, 5, 6)])
 @pytest.mark.parametrize("L", [2, 3, 8])
 def test_the_pair_term_reaches_its_floor_and_falls_no_lower(counts, L):
-    """By minimising over all real H, without a network."""
+    """By minimizing over all real H, without a network."""
     y = np.repeat(np.arange(len(counts)), counts)
     m = len(y)
     floor, floor_codes = pair_floors(counts, L)

@@ -5,13 +5,13 @@ import pytest
 from sklearn.datasets import load_digits
 
 from hashlearn import LSH, SH
-from hashlearn.evaluation import Truth, euclidean_neighbours, evaluate
+from hashlearn.evaluation import Truth, euclidean_neighbors, evaluate
 from hashlearn.hashers.sh import _sides, _smoothest
 from reference.sh import spectral_hashing
 
 
 def grid_of_a_box(sides, steps):
-    """Points spread evenly over a box: the centres of equal cells, and its corners, which make it the whole box."""
+    """Points spread evenly over a box: the centers of equal cells, and its corners, which make it the whole box."""
     axes = [(np.arange(n) + 0.5) / n * side for side, n in zip(sides, steps, strict=True)]
     corners = np.stack(np.meshgrid(*[[0, side] for side in sides], indexing="ij"), axis=-1).reshape(-1, len(sides))
     return np.concatenate([np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(sides)), corners])
@@ -116,7 +116,7 @@ def test_a_side_that_is_only_rounding_counts_as_flat():
 def test_beats_lsh_with_few_bits():
     X = load_digits().data
     train, queries = X[300:], X[:300]
-    truth = Truth.neighbours(euclidean_neighbours(queries, train, 20))
+    truth = Truth.neighbors(euclidean_neighbors(queries, train, 20))
     scores = {}
     for hasher in (SH(16), LSH(16, random_state=0)):
         hasher.fit(train)

@@ -116,14 +116,14 @@ def test_forces_equal_the_sum_over_pairs():
 
 def test_overlaps_are_counted_exactly_whatever_the_blocks(X, monkeypatch):
     # Not at samples, where distances of these data, whole numbers, are equal.
-    centres = X[:7] + np.random.default_rng(0).standard_normal((7, 64))
-    P = centres - X.mean(axis=0)
+    centers = X[:7] + np.random.default_rng(0).standard_normal((7, 64))
+    P = centers - X.mean(axis=0)
     results = []
     for rows, n_threads in ((2048, 1), (100, 1), (100, 3)):
         monkeypatch.setattr("hashlearn.hashers._blocks.BLOCK_ROWS", rows)
         with thread_map(n_threads) as threads:
             results.append(sph._Spheres(X, X.mean(axis=0), 7, threads)(P))
-    expected = slow.overlap(slow.inside(X, centres, slow.radii(X, centres)))
+    expected = slow.overlap(slow.inside(X, centers, slow.radii(X, centers)))
     for tau, o in results:
         np.testing.assert_allclose(tau, results[0][0], rtol=1e-12)
         assert o.dtype == np.int64
@@ -309,12 +309,12 @@ def test_a_file_too_large_for_memory_is_read_in_blocks(X, tmp_path, monkeypatch)
 
 
 def test_training_helps(X):
-    """Trained spheres find neighbours better than the first ones do."""
-    from hashlearn.evaluation import Protocol, Truth, euclidean_neighbours, evaluate
+    """Trained spheres find neighbors better than the first ones do."""
+    from hashlearn.evaluation import Protocol, Truth, euclidean_neighbors, evaluate
 
     assert SPH.distance == "spherical"
     train, queries = X[300:], X[:300]
-    truth = Truth.neighbours(euclidean_neighbours(queries, train, 20))
+    truth = Truth.neighbors(euclidean_neighbors(queries, train, 20))
 
     def score(hasher):
         protocol = Protocol(distance=hasher.distance)

@@ -1,4 +1,4 @@
-"""Support vector machines of many labellings at once, against scikit-learn's LIBLINEAR."""
+"""Support vector machines of many labelings at once, against scikit-learn's LIBLINEAR."""
 
 import numpy as np
 import pytest

@@ -120,7 +120,7 @@ def test_gradient_of_every_parameter_group(digits, lambdas, similarity):
 def test_gradient_of_the_relaxed_objective(digits, lambdas, similarity, units):
     """Of every parameter of the encoder, which the decoder follows."""
     X, found = training(digits, lambdas=lambdas, similarity=similarity, relaxed=True, m=60, units=units)
-    X += 0.1  # not centred, as with scale="range"
+    X += 0.1  # not centered, as with scale="range"
     rows = Rows(X, np.zeros(64), 1.0, in_order)
     found = Relaxed(rows, found.network, found.theta, found.B, lambdas, similarity)
     theta = found.theta + 0.3 * np.random.default_rng(0).standard_normal(len(found.theta))
@@ -540,26 +540,26 @@ def test_early_stop_keeps_the_best_iteration(digits):
 @unsettled
 @pytest.mark.parametrize("k", [50, 5, 150])
 def test_validation_map_is_what_a_plain_search_finds(k, digits, stops, monkeypatch):
-    """Queries among others, ``validation_neighbours`` of each: looked for in parts, and all at once here."""
-    monkeypatch.setattr(_early_stop, "_PART", 100)  # fewer than 150 neighbours
+    """Queries among others, ``validation_neighbors`` of each: looked for in parts, and all at once here."""
+    monkeypatch.setattr(_early_stop, "_PART", 100)  # fewer than 150 neighbors
     monkeypatch.setattr(_early_stop, "_LEAST_PART", 1)
-    options = {"validation": 150, "validation_neighbours": k, "max_iter": 1, "lbfgs_iter": 20, "random_state": 0}
+    options = {"validation": 150, "validation_neighbors": k, "max_iter": 1, "lbfgs_iter": 20, "random_state": 0}
     hasher = UDHDNN(8, **options).fit(digits)
     (stop,) = stops
     rows = np.array([np.flatnonzero((digits == query).all(axis=1))[0] for query in stop.queries])
     assert len(set(rows)) == 150
     assert len(stop.database) == len(set(stop.database)) == 1797 - 150
     database = digits[stop.database]
-    neighbours = np.array([np.argsort(((database - q) ** 2).sum(axis=1), kind="stable")[:k] for q in digits[rows]])
+    neighbors = np.array([np.argsort(((database - q) ** 2).sum(axis=1), kind="stable")[:k] for q in digits[rows]])
     codes = hasher.encode(digits)
-    expected = evaluate(codes[rows], codes[stop.database], Truth.neighbours(neighbours), n_bits=8).map
+    expected = evaluate(codes[rows], codes[stop.database], Truth.neighbors(neighbors), n_bits=8).map
     assert hasher.history_[hasher.best_iter_]["validation_map"] == pytest.approx(expected)
     assert not np.isin(rows, stop.database).any()
 
 
 def test_a_validation_searches_among_so_many_at_most(digits, monkeypatch):
     monkeypatch.setattr(_early_stop, "_DATABASE", 900)
-    stop = _early_stop.EarlyStop.by_neighbours(digits, 100, 5, np.random.default_rng(0))
+    stop = _early_stop.EarlyStop.by_neighbors(digits, 100, 5, np.random.default_rng(0))
     assert len(stop.queries) == 100
     assert len(stop.database) == len(set(stop.database)) == 900
     assert sum(map(len, stop._parts)) == 900
@@ -576,7 +576,7 @@ def test_what_a_callback_sets_stays_when_an_early_stop_goes_back(digits):
 
 @unsettled
 def test_counts_of_small_integer_types_do_not_wrap(digits):
-    plain = {"lbfgs_iter": 100, "max_iter": 1, "sweeps": 2, "validation": 100, "validation_neighbours": 50}
+    plain = {"lbfgs_iter": 100, "max_iter": 1, "sweeps": 2, "validation": 100, "validation_neighbors": 50}
     small = {name: np.uint8(value) for name, value in plain.items()}
     a, b = (UDHDNN(8, random_state=0, **counts).fit(digits[:800]) for counts in (plain, small))
     np.testing.assert_array_equal(a.encode(digits), b.encode(digits))
@@ -584,7 +584,7 @@ def test_counts_of_small_integer_types_do_not_wrap(digits):
 
 
 def test_a_validation_that_can_not_search_says_so(digits):
-    with pytest.raises(ValueError, match="validation finds no neighbours among these samples"):
+    with pytest.raises(ValueError, match="validation finds no neighbors among these samples"):
         UDHDNN(4, validation=100).fit(digits * 1e150)
 
 
@@ -611,8 +611,8 @@ def test_second_moment_start_is_not_centered(digits):
     assert len(values) == 10
 
 
-def test_neighbours_of_a_validation_must_be_few_enough():
-    with pytest.raises(ValueError, match=r"validation_neighbours must be at most 5000: .* among 50000 .*; got 60000"):
+def test_neighbors_of_a_validation_must_be_few_enough():
+    with pytest.raises(ValueError, match=r"validation_neighbors must be at most 5000: .* among 50000 .*; got 60000"):
         check_validation(1000, 60_000, 10**6)
     check_validation(1000, 5000, 10**6)
 
@@ -785,8 +785,8 @@ def test_a_model_trained_with_a_callback_can_be_saved(digits, tmp_path):
         ({"scale": 1e-40}, "scale must be None or .*; got 1e-40"),
         ({"scale": "unit"}, "scale must be None or 'range', or a number .*; got 'unit'"),
         ({"scale": [1]}, "scale must be None or"),
-        ({"validation": 200, "validation_neighbours": 160}, "validation must leave at least 1600 of the 1797 samples"),
-        ({"validation_neighbours": 0}, "validation_neighbours must be a whole number of at least 1"),
+        ({"validation": 200, "validation_neighbors": 160}, "validation must leave at least 1600 of the 1797 samples"),
+        ({"validation_neighbors": 0}, "validation_neighbors must be a whole number of at least 1"),
         ({"validation": 0}, "validation must be None or a whole number of at least 1"),
         ({"validation": 1298}, "validation must leave at least 500 of the 1797 samples"),
         ({"hidden_units": np.array([16, 10])}, "hidden_units must be 'auto' or a list of whole numbers"),
@@ -811,11 +811,11 @@ def test_degenerate_data(init, constraint):
     assert set(codes[:10]) != set(codes[10:]), "two points, one bit"
 
 
-def test_better_neighbours_than_itq_on_digits(digits):
-    from hashlearn.evaluation import Truth, euclidean_neighbours, evaluate
+def test_better_neighbors_than_itq_on_digits(digits):
+    from hashlearn.evaluation import Truth, euclidean_neighbors, evaluate
 
     queries, database = digits[:400], digits[400:]
-    truth = Truth.neighbours(euclidean_neighbours(queries, database, 20))
+    truth = Truth.neighbors(euclidean_neighbors(queries, database, 20))
 
     def score(hasher):
         hasher.fit(database)

@@ -102,9 +102,9 @@ def test_every_method_gives_the_librarys_codes(name, n_bits, digits, tmp_path):
 @every_method
 def test_of_vectors_as_many_and_as_long_as_real_ones(name, tmp_path):
     rng = np.random.default_rng(0)
-    centres = rng.standard_normal((10, 784))
+    centers = rng.standard_normal((10, 784))
     y = rng.integers(0, 10, 10_000)
-    X = (centres[y] + rng.standard_normal((10_000, 784))).astype(np.float32)
+    X = (centers[y] + rng.standard_normal((10_000, 784))).astype(np.float32)
     hasher = fitted(name, X[:300], y[:300], 32)
     bound, exact = rounding(hasher, X)
     assert (bound < 0.01 * exact.std(axis=0)).all()  # or the test below would say little

@@ -9,7 +9,7 @@ def sgn(Z):
     return np.where(Z >= 0, 1.0, -1.0)
 
 
-def initialise(X, units):
+def initialize(X, units):
     """W^1: the top eigenvectors of the covariance as rows, the largest entry positive; W^m: the identity; c^m = 0."""
     _, vectors = np.linalg.eigh(np.cov(X, bias=True))
     W = [vectors[:, ::-1][:, : units[0]].T]
@@ -61,7 +61,7 @@ def gradient(X, W, c, lambdas):
 
 def descend(X, units, lambdas, rate, steps):
     """W, c and the terms at the start and after each step."""
-    W, c = initialise(X, units)
+    W, c = initialize(X, units)
     history = [terms(X, W, c, lambdas)]
     for _ in range(steps):
         dW, dc = gradient(X, W, c, lambdas)

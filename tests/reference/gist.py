@@ -15,7 +15,7 @@ def gist_reference(images: Any, orientations: tuple[int, ...] = (8, 8, 4)) -> Ar
 
 
 def gist_of_one(image: Array, orientations: tuple[int, ...]) -> Array:
-    x = prefilter(stretch(grey(image)))
+    x = prefilter(stretch(gray(image)))
     rows, columns = x.shape
     spectrum = np.fft.fft2(np.pad(x, 32, mode="symmetric"))
     features = []
@@ -28,7 +28,7 @@ def gist_of_one(image: Array, orientations: tuple[int, ...]) -> Array:
     return np.concatenate(features)
 
 
-def grey(image: Array) -> Array:
+def gray(image: Array) -> Array:
     x = image.astype(np.float64)
     return x.mean(axis=2) if x.ndim == 3 else x
 
@@ -40,7 +40,7 @@ def stretch(x: Array) -> Array:
 
 
 def prefilter(x: Array) -> Array:
-    """Whiten and normalise the local contrast."""
+    """Whiten and normalize the local contrast."""
     rows, columns = x.shape
     padded = np.pad(np.log(1 + x), 5, mode="symmetric")
     n = max(padded.shape)

@@ -5,9 +5,9 @@ from scipy.linalg import eig
 
 
 def cca(X, Y, ridge):
-    """All D directions w and correlations of the centred X with the centred Y, largest first; ridge of X's covariance.
+    """All D directions w and correlations of centered X and Y, largest first; ridge of X's covariance.
 
-    Centred indicators add up to 0, so that their covariance has no inverse, only a pseudo-inverse.
+    Centered indicators add up to 0, so that their covariance has no inverse, only a pseudo-inverse.
     """
     X, Y = X - X.mean(axis=0), Y - Y.mean(axis=0)
     m = len(X)

@@ -9,7 +9,7 @@ def pairwise_labels(y):
     return np.where(np.equal.outer(y, y), 1.0, -1.0)
 
 
-def initialise(X, units):
+def initialize(X, units):
     """Line 3. ``units``: s_2, …, s_n."""
     W, c, H = [], [], X
     for s in units:
@@ -71,7 +71,7 @@ def weights_step(X, S, B, W, c, lambdas, lbfgs_iter):
 def algorithm_2(X, y, B, units, lambdas, max_iter, lbfgs_iter):
     """``B``: the codes by ITQ (line 2). Returns B, W, c and the terms after each iteration."""
     S = pairwise_labels(y)
-    W, c = weights_step(X, S, B, *initialise(X, units), lambdas, lbfgs_iter)
+    W, c = weights_step(X, S, B, *initialize(X, units), lambdas, lbfgs_iter)
     history = [terms(X, S, B, W, c, lambdas)]
     for _ in range(max_iter):
         B = sgn(encode(X, W, c)[-1])

@@ -20,7 +20,7 @@ def top_eigenvectors(C, n):
     return W * sgn(largest)[:, None]
 
 
-def initialise(X, units):
+def initialize(X, units):
     """Line 2: W^(1) from X, W^(l) from H^(l), the decoder I, biases 0. ``units``: s_2, …, s_{n−1}."""
     D = len(X)
     W, c, H = [], [], X
@@ -74,7 +74,7 @@ def gradient(X, B, W, c, lambdas, similarity=1):
 
 
 def lbfgs(value_and_gradient, W, c, max_iter):
-    """W and c that minimise a function of them: ``value_and_gradient(W, c) -> value, (dW, dc)``."""
+    """W and c that minimize a function of them: ``value_and_gradient(W, c) -> value, (dW, dc)``."""
     shapes = [part.shape for part in (*W, *c)]
     edges = np.cumsum([0, *(int(np.prod(shape)) for shape in shapes)])
 
@@ -116,7 +116,7 @@ def codes_step(X, B, W, c, lambdas, sweeps, similarity=1):
 
 def algorithm_1(X, B, units, lambdas, max_iter, lbfgs_iter, sweeps, similarity=1):
     """``B``: the codes by ITQ (line 1). Returns B, W, c and the terms after each iteration."""
-    W, c = weights_step(X, B, *initialise(X, units), lambdas, lbfgs_iter, similarity)
+    W, c = weights_step(X, B, *initialize(X, units), lambdas, lbfgs_iter, similarity)
     history = [terms(X, B, W, c, lambdas, similarity)]
     for _ in range(max_iter):
         B = codes_step(X, B, W, c, lambdas, sweeps, similarity)

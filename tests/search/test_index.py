@@ -103,7 +103,7 @@ def test_many_equal_distances_are_in_the_order_of_ids():
         np.testing.assert_array_equal(index.search(np.zeros((1, 1), np.uint8), k).ids[0], np.arange(k))
 
 
-def test_so_many_neighbours_that_distances_are_sorted(monkeypatch):
+def test_so_many_neighbors_that_distances_are_sorted(monkeypatch):
     index, codes, ids, _ = filled(65, spread=0.2)
     assert index.explain(k=250).engine == "scan"
     monkeypatch.setattr(_scan, "_COUNTING_BYTES", 1000)
@@ -687,8 +687,8 @@ def test_the_estimate_counts_what_tables_find():
     import faiss
 
     rng = np.random.default_rng(0)
-    centres = some_codes(rng, 300, 64)
-    codes = centres[rng.integers(0, 300, 30_000)] ^ some_codes(rng, 30_000, 64, 0.08)
+    centers = some_codes(rng, 300, 64)
+    codes = centers[rng.integers(0, 300, 30_000)] ^ some_codes(rng, 30_000, 64, 0.08)
     index = HammingIndex(64)
     index.add(codes)
     counted = faiss.cvar.indexBinaryHash_stats

@@ -234,9 +234,9 @@ def evaluate(
         typer.Option("--dataset", "-d", help="A data set (hashlearn data list).", autocompletion=complete_dataset),
     ],
     truth: Annotated[
-        str | None, typer.Option(help="neighbours or labels. Default: neighbours with --k, otherwise as in the paper.")
+        str | None, typer.Option(help="neighbors or labels. Default: neighbors with --k, otherwise as in the paper.")
     ] = None,
-    k: Annotated[int | None, typer.Option(help="Number of true neighbors, with truth by neighbours.")] = None,
+    k: Annotated[int | None, typer.Option(help="Number of true neighbors, with truth by neighbors.")] = None,
     ap: Annotated[str | None, typer.Option(help="AP rule: all, retrieved or trapezoid.")] = None,
     cutoff: Annotated[int | None, typer.Option(help="Rank at which the ranking is cut for AP; 0: not at all.")] = None,
     ties: Annotated[str | None, typer.Option(help="Order of equal distances: index or expected.")] = None,

@@ -22,7 +22,7 @@ from hashlearn.collection._database import Database
 from hashlearn.collection._items import Item, check_sources, payload_texts, to_blobs, to_json
 from hashlearn.collection.ingest import Ingested
 from hashlearn.errors import CollectionError, ImageError, ModelFileError
-from hashlearn.search import Matches, Neighbours
+from hashlearn.search import Matches, Neighbors
 from hashlearn.search.index import HammingIndex, Ids, check_ids
 from hashlearn.storage import check_target, parse_json
 
@@ -566,7 +566,7 @@ class Collection:
             for distances, ids in pairs
         ]
 
-    def search(self, codes: ArrayLike, k: int, *, allow: ArrayLike | None = None) -> Neighbours:
+    def search(self, codes: ArrayLike, k: int, *, allow: ArrayLike | None = None) -> Neighbors:
         """Find the k nearest items of each code: see :meth:`HammingIndex.search`."""
         return self.index.search(codes, k, allow=allow)
 

@@ -20,24 +20,24 @@ class BitStatistics:
 
     Attributes
     ----------
-    imbalance, most_imbalance : float
+    imbalance, max_imbalance : float
         Mean and maximum over the bits of |mean|: 0 if a bit is 1 in half of the codes, 1 if it is constant.
-    correlation, most_correlation : float
+    correlation, max_correlation : float
         Mean and maximum |correlation| over the pairs of bits. A constant bit has correlation 0; one bit alone, 0.
     n_codes : int
         Number of distinct codes.
-    utilisation : float
+    utilization : float
         Distinct codes divided by the largest possible number, min(n, 2^L).
     entropy : float
         Entropy of the distribution of the codes, in bits; at most min(L, log₂ n).
     """
 
     imbalance: float
-    most_imbalance: float
+    max_imbalance: float
     correlation: float
-    most_correlation: float
+    max_correlation: float
     n_codes: int
-    utilisation: float
+    utilization: float
     entropy: float
 
     def as_dict(self) -> dict[str, float]:
@@ -66,10 +66,10 @@ def bit_statistics(codes: ArrayLike, n_bits: int) -> BitStatistics:
     share = counts / n
     return BitStatistics(
         imbalance=float(np.abs(mean).mean()),
-        most_imbalance=float(np.abs(mean).max()),
+        max_imbalance=float(np.abs(mean).max()),
         correlation=float(pairs.mean()) if pairs.size else 0.0,
-        most_correlation=float(pairs.max()) if pairs.size else 0.0,
+        max_correlation=float(pairs.max()) if pairs.size else 0.0,
         n_codes=len(counts),
-        utilisation=len(counts) / min(n, 2**n_bits),
+        utilization=len(counts) / min(n, 2**n_bits),
         entropy=max(0.0, float(-(share * np.log2(share)).sum())),
     )

@@ -104,18 +104,18 @@ class Protocol:
 class Setting:
     """The ground truth and the protocol of one experiment.
 
-    ``truth`` is ``"neighbours"`` (the ``k`` Euclidean nearest neighbors) or ``"labels"`` (equal class labels).
+    ``truth`` is ``"neighbors"`` (the ``k`` Euclidean nearest neighbors) or ``"labels"`` (equal class labels).
     """
 
-    truth: Literal["neighbours", "labels"]
+    truth: Literal["neighbors", "labels"]
     protocol: Protocol
     k: int | None = None
 
 
 # Ties by index: the paper does not specify it, and MATLAB's sort, which the authors' code uses, is stable.
 _WHOLE = Protocol(ties="index", radii=(3, 4))
-_FIFTY = Setting("neighbours", _WHOLE, k=50)
-_TEN_THOUSAND = Setting("neighbours", Protocol(cutoff=10_000, ties="index", radii=(3, 4)), k=10_000)
+_FIFTY = Setting("neighbors", _WHOLE, k=50)
+_TEN_THOUSAND = Setting("neighbors", Protocol(cutoff=10_000, ties="index", radii=(3, 4)), k=10_000)
 
 #: The paper's settings by data set; ``-labels``: its supervised experiments. siftsmall (10,000 vectors) and digits are
 #: not in the paper; their k is smaller.
@@ -127,8 +127,8 @@ SETTINGS: dict[str, Setting] = {
     "cifar10-dh": Setting("labels", Protocol(ties="index", radii=(2,))),
     "sift1m": _TEN_THOUSAND,
     "sift-photos": _TEN_THOUSAND,
-    "siftsmall": Setting("neighbours", _WHOLE, k=100),
-    "digits": Setting("neighbours", _WHOLE, k=10),
+    "siftsmall": Setting("neighbors", _WHOLE, k=100),
+    "digits": Setting("neighbors", _WHOLE, k=10),
 }
 
 
@@ -152,25 +152,27 @@ def choose_setting(
     supervised
         Whether the method learns from labels; it is then judged by labels unless ``truth`` or ``k`` is given.
     truth
-        ``"neighbours"`` or ``"labels"``. None: ``"neighbours"`` if ``k`` is given, else as in the paper.
+        ``"neighbors"`` or ``"labels"``. None: ``"neighbors"`` if ``k`` is given, else as in the paper.
     k
         Number of true neighbors. None: the data set's, or 50.
     **protocol
         Fields of :class:`Protocol`. None leaves a field as it is; ``cutoff=0`` is the whole ranking.
     """
-    if truth not in (None, "neighbours", "labels"):
-        raise ValueError(f"truth must be neighbours or labels; got {truth!r}.")
+    if truth == "neighbours":  # the former spelling
+        truth = "neighbors"
+    if truth not in (None, "neighbors", "labels"):
+        raise ValueError(f"truth must be neighbors or labels; got {truth!r}.")
     if k is not None and truth == "labels":
-        raise ValueError("k goes with truth by neighbours, not by labels.")
+        raise ValueError("k goes with truth by neighbors, not by labels.")
     if k is not None and k < 1:
         raise ValueError(f"k must be at least 1; got {k}.")
     base = setting(name)
     if truth is None:
-        truth = "neighbours" if k is not None else "labels" if supervised else base.truth
+        truth = "neighbors" if k is not None else "labels" if supervised else base.truth
     changes = {field: value for field, value in protocol.items() if value is not None}
     if changes.get("cutoff") == 0:
         changes["cutoff"] = None
     chosen = replace(base.protocol, **changes)
     if truth == "labels":
         return Setting("labels", chosen)
-    return Setting("neighbours", chosen, k=k or base.k or 50)
+    return Setting("neighbors", chosen, k=k or base.k or 50)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
@@ -14,14 +15,14 @@ from hashlearn.labels import label_list, numbered
 from hashlearn.progress import progress_bar
 from hashlearn.storage import cached_array, content_key
 
-__all__ = ["Truth", "euclidean_neighbours"]
+__all__ = ["Truth", "euclidean_neighbors"]
 
 _LARGEST = 1e37  # squared lengths whose sums float32 can still represent
 _TINY = 1e-35  # what float32 may lose to underflow, in a sum of a few thousand squares
 
 
 class Truth:
-    """The relevant database items of each query. Create it with :meth:`neighbours` or :meth:`labels`.
+    """The relevant database items of each query. Create it with :meth:`neighbors` or :meth:`labels`.
 
     Attributes
     ----------
@@ -56,7 +57,13 @@ class Truth:
         return ids[ids >= 0] if self._holes else ids
 
     @classmethod
-    def neighbours(cls, ids: ArrayLike, description: str | None = None, *, n_database: int | None = None) -> Truth:
+    def neighbours(cls, *arguments: Any, **options: Any) -> Truth:
+        """Deprecated: use :meth:`neighbors`."""
+        warnings.warn("Truth.neighbours is now Truth.neighbors.", DeprecationWarning, stacklevel=2)
+        return cls.neighbors(*arguments, **options)
+
+    @classmethod
+    def neighbors(cls, ids: ArrayLike, description: str | None = None, *, n_database: int | None = None) -> Truth:
         """Create the ground truth from the ids of each query's true neighbors.
 
         Parameters
@@ -69,27 +76,27 @@ class Truth:
         """
         ids = np.asarray(ids)
         if ids.ndim != 2 or ids.dtype.kind not in "iu":
-            raise ValueError(f"neighbours must be whole numbers of shape (n_queries, k); got {ids.dtype} {ids.shape}.")
+            raise ValueError(f"neighbors must be whole numbers of shape (n_queries, k); got {ids.dtype} {ids.shape}.")
         if 0 in ids.shape:
-            raise ValueError(f"neighbours must have at least one query and one neighbour; got shape {ids.shape}.")
+            raise ValueError(f"neighbors must have at least one query and one neighbor; got shape {ids.shape}.")
         largest = -1
         holes = False
         rows = max(1, (1 << 22) // ids.shape[1])
         for start in range(0, len(ids), rows):
             block = np.sort(ids[start : start + rows], axis=1)
             if block[:, 0].min() < -1:
-                raise ValueError(f"neighbour ids must be at least 0, or -1 for none; got {block[:, 0].min()}.")
+                raise ValueError(f"neighbor ids must be at least 0, or -1 for none; got {block[:, 0].min()}.")
             twice = (block[:, 1:] == block[:, :-1]) & (block[:, 1:] >= 0)
             if twice.any():
                 row = start + int(np.flatnonzero(twice.any(axis=1))[0])
-                raise ValueError(f"neighbour ids must be distinct within a query; query {row} repeats one.")
+                raise ValueError(f"neighbor ids must be distinct within a query; query {row} repeats one.")
             largest = max(largest, int(block[:, -1].max()))
             holes = holes or bool(block[:, 0].min() < 0)
 
         if n_database is not None and largest >= n_database:
-            raise ValueError(f"neighbour ids must be below n_database, {n_database}; got {largest}.")
+            raise ValueError(f"neighbor ids must be below n_database, {n_database}; got {largest}.")
         if description is None:
-            description = f"the {ids.shape[1]:,} neighbours given for each query"
+            description = f"the {ids.shape[1]:,} neighbors given for each query"
         return cls(ids, None, description=description, n_database=n_database, min_database=largest + 1, holes=holes)
 
     @classmethod
@@ -120,7 +127,7 @@ def _label_codes(labels: Any, codes: dict[Hashable, int], name: str) -> NDArray[
     return numbered(values, codes)
 
 
-def euclidean_neighbours(
+def euclidean_neighbors(
     queries: ArrayLike,
     database: ArrayLike,
     k: int,
@@ -152,7 +159,7 @@ def euclidean_neighbours(
 
     Examples
     --------
-    >>> euclidean_neighbours([[0.0], [9.0]], [[5.0], [1.0], [8.0]], k=2)
+    >>> euclidean_neighbors([[0.0], [9.0]], [[5.0], [1.0], [8.0]], k=2)
     array([[1, 0],
            [2, 0]], dtype=int32)
     """
@@ -168,10 +175,11 @@ def euclidean_neighbours(
         raise ValueError(f"k must be between 1 and {len(database)} (the size of the database); got {k}.")
 
     def compute() -> NDArray[np.int32]:
-        return _exact_neighbours(queries, database, k, show_progress)
+        return _exact_neighbors(queries, database, k, show_progress)
 
     if not cache:
         return compute()
+    # The folder keeps its first name, so that caches of earlier versions are found.
     return cached_array("neighbours", content_key("euclidean 1", queries, database, k), compute)
 
 
@@ -186,7 +194,7 @@ def _vectors(values: ArrayLike, name: str) -> NDArray[Any]:
     return array
 
 
-def _exact_neighbours(
+def _exact_neighbors(
     queries: NDArray[Any], database: NDArray[Any], k: int, show_progress: bool | None
 ) -> NDArray[np.int32]:
     import faiss
@@ -207,7 +215,7 @@ def _exact_neighbours(
     slack = 2 * (n_features + 8) * float(np.finfo(np.float32).eps)
     pending: NDArray[np.intp] = np.arange(len(queries))
     width = k + max(32, k // 20)  # spare candidates, so that ties and rounding rarely need a second round
-    with progress_bar("true neighbours", len(queries), unit="queries", show=show_progress) as advance:
+    with progress_bar("true neighbors", len(queries), unit="queries", show=show_progress) as advance:
         while pending.size:
             width = min(width, len(database))
             rows = int(max(1, min(1024, (1 << 28) // (16 * width), (1 << 28) // (8 * n_features))))

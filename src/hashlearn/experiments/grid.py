@@ -190,7 +190,7 @@ def experiment(name: str) -> Experiment:
 def _study(name: str) -> Experiment:
     table = _file("studies.toml")[name]
     how = setting(table.get("setting", table["data"]))
-    how = replace(how, k=table.get("neighbours", how.k), protocol=replace(how.protocol, cutoff=None, radii=(2, 3, 4)))
+    how = replace(how, k=table.get("neighbors", how.k), protocol=replace(how.protocol, cutoff=None, radii=(2, 3, 4)))
     method = _entry(table["method"])
     varied = []
     for lists in table["grid"]:
@@ -233,8 +233,8 @@ def quick(chosen: Experiment, data: str | None = None) -> Experiment:
     small = _file()["quick"]
     shorter = small["parameters"]
     how = chosen.setting
-    if how.truth == "neighbours":
-        how = replace(how, k=small["neighbours"])
+    if how.truth == "neighbors":
+        how = replace(how, k=small["neighbors"])
     return replace(
         chosen,
         title=f"{chosen.title} (a small version)",

@@ -174,7 +174,7 @@ def _numbers(record: Record) -> Iterator[Any]:
     yield from chain(record["scores"].values(), record["codes"].values(), *(record["data"][part] for part in _PARTS))
     yield from (record["seed"], record["encoding_microseconds"], record["machine"]["cores"])
     yield from (training["seconds"], training["cpu_seconds"], training.get("peak_bytes") or 0)
-    yield record.get("published_neighbours", 0)
+    yield record.get("published_neighbors", 0)
 
 
 def _is_number(value: Any) -> bool:

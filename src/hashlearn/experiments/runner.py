@@ -119,7 +119,7 @@ class Runner:
 
 
 def _first(dataset: Dataset, limit: Limit) -> Dataset:
-    """Keep the first vectors of each part. The published neighbours are of all vectors, and dropped."""
+    """Keep the first vectors of each part. The published neighbors are of all vectors, and dropped."""
 
     def cut(rows: Any, n: int) -> Any:
         return None if rows is None else rows[:n]
@@ -184,13 +184,13 @@ def _lines(path: str) -> list[str]:
 
 
 def _agreement(dataset: Dataset, run: Run, truth: Truth) -> dict[str, float]:
-    """Return the share of the published nearest neighbours that are among as many of ours."""
+    """Return the share of the published nearest neighbors that are among as many of ours."""
     published = dataset.ground_truth
     if published is None or run.setting.k is None:
         return {}
     k = min(published.shape[1], run.setting.k)
     shared = [np.isin(row[:k], truth.relevant(query)[:k]).mean() for query, row in enumerate(published)]
-    return {"published_neighbours": round(float(np.mean(shared)), _DIGITS)}
+    return {"published_neighbors": round(float(np.mean(shared)), _DIGITS)}
 
 
 def _now() -> str:

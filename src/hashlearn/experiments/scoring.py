@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hashlearn.evaluation import Scores, Setting, Truth, euclidean_neighbours, evaluate
+from hashlearn.evaluation import Scores, Setting, Truth, euclidean_neighbors, evaluate
 
 if TYPE_CHECKING:
     from hashlearn.datasets import Dataset
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def dataset_truth(dataset: Dataset, setting: Setting, *, show_progress: bool | None = None) -> Truth:
-    """Return the true neighbours of a data set's queries, as ``setting`` defines them.
+    """Return the true neighbors of a data set's queries, as ``setting`` defines them.
 
     Parameters
     ----------
@@ -24,17 +24,17 @@ def dataset_truth(dataset: Dataset, setting: Setting, *, show_progress: bool | N
     Returns
     -------
     Truth
-        Euclidean neighbours are cached.
+        Euclidean neighbors are cached.
     """
     if setting.truth == "labels":
         if dataset.query_labels is None or dataset.database_labels is None:
-            raise ValueError(f"{dataset.name} has no labels: its truth can only be 'neighbours'.")
+            raise ValueError(f"{dataset.name} has no labels: its truth can only be 'neighbors'.")
         return Truth.labels(dataset.query_labels, dataset.database_labels)
     if setting.k is None:
-        raise ValueError("truth by neighbours needs k, the number of true neighbours of a query.")
-    ids = euclidean_neighbours(dataset.queries, dataset.database, setting.k, cache=True, show_progress=show_progress)
-    description = f"{setting.k:,} Euclidean nearest neighbours"
-    return Truth.neighbours(ids, description, n_database=len(dataset.database))
+        raise ValueError("truth by neighbors needs k, the number of true neighbors of a query.")
+    ids = euclidean_neighbors(dataset.queries, dataset.database, setting.k, cache=True, show_progress=show_progress)
+    description = f"{setting.k:,} Euclidean nearest neighbors"
+    return Truth.neighbors(ids, description, n_database=len(dataset.database))
 
 
 def judge(

@@ -142,11 +142,11 @@ def code_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
     """Tabulate statistics of the codes, averaged over seeds, for all numbers of bits or for ``bits``."""
     columns = {
         "imbalance": ("imbalance", 1, ".3f"),
-        "most_imbalance": ("largest", 1, ".3f"),
+        "max_imbalance": ("largest", 1, ".3f"),
         "correlation": ("correlation", 1, ".3f"),
-        "most_correlation": ("largest", 1, ".3f"),
+        "max_correlation": ("largest", 1, ".3f"),
         "n_codes": ("distinct codes", 1, ",.0f"),
-        "utilisation": ("utilization, %", 100, ".1f"),
+        "utilization": ("utilization, %", 100, ".1f"),
         "entropy": ("entropy, bits", 1, ".2f"),
     }
     empty = sorted({name for record in outcomes.records for name in record["scores"] if name.startswith("empty@")})
@@ -240,10 +240,10 @@ def protocol_words(outcomes: Outcomes) -> list[str]:
     ]
     if chosen.held_out:
         sentences.append("The queries were held out from the training data; no test query was used.")
-    if "published_neighbours" in record:
-        share = 100 * record["published_neighbours"]
+    if "published_neighbors" in record:
+        share = 100 * record["published_neighbors"]
         sentences.append(
-            f"Of the nearest neighbours published with the data, {share:.2f} % are among as many computed here."
+            f"Of the nearest neighbors published with the data, {share:.2f} % are among as many computed here."
         )
     rules = {r["method"]: Protocol(**r["setting"]["protocol"]) for r in outcomes.records}
     sentences.append(f"{replace(rules[record['method']], distance='hamming')}.")

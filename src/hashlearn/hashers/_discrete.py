@@ -134,7 +134,7 @@ def solve(Q: Array, G: Array, B: Signs) -> None:
 def _open(Q: Array, G: Array, E: Array, low: Array, high: Array) -> NDArray[np.bool_]:
     """Which patterns u (rows, 2^|u|) may have a code below ``E``: those whose bound is not above it.
 
-    Rounding must not rule out the best, so that what may be rounding counts in favour of a pattern.
+    Rounding must not rule out the best, so that what may be rounding counts in favor of a pattern.
     """
     G_low, cross = G[np.ix_(low, low)], G[np.ix_(low, high)]
     condition = np.linalg.cond(G_low)

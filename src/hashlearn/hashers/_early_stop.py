@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from hashlearn.hashers._dnn import DNNHasher
 
 
-# A validation searches at most so many training samples, and at least so many for each neighbour.
+# A validation searches at most so many training samples, and at least so many for each neighbor.
 _DATABASE, _LEAST_DATABASE = 50_000, 10
 # How many of them are copied at a time, at most; and at least, below which the parts of small data do not go.
 _PART, _LEAST_PART = 2048, 256
 
 
 def check_validation(n_queries: int, k: int, n_samples: int) -> None:
-    """Raise a ValueError if too few samples are left to search for ``k`` neighbours in a meaningful way."""
+    """Raise a ValueError if too few samples are left to search for ``k`` neighbors in a meaningful way."""
     least = _LEAST_DATABASE * k
     if least > _DATABASE:
         raise ValueError(
-            f"validation_neighbours must be at most {_DATABASE // _LEAST_DATABASE}: a validation searches among "
-            f"{_DATABASE} samples, and there must be {_LEAST_DATABASE} for each neighbour; got {k}."
+            f"validation_neighbors must be at most {_DATABASE // _LEAST_DATABASE}: a validation searches among "
+            f"{_DATABASE} samples, and there must be {_LEAST_DATABASE} for each neighbor; got {k}."
         )
     if n_queries > n_samples - least:
         raise ValueError(
             f"validation must leave at least {least} of the {n_samples} samples, {_LEAST_DATABASE} for each of the "
-            f"{k} neighbours (validation_neighbours); got {n_queries}."
+            f"{k} neighbors (validation_neighbors); got {n_queries}."
         )
 
 
@@ -46,16 +46,16 @@ class EarlyStop:
         self._parts = _parts(database)
 
     @classmethod
-    def by_neighbours(cls, X: Array, n_queries: int, k: int, rng: np.random.Generator) -> EarlyStop:
+    def by_neighbors(cls, X: Array, n_queries: int, k: int, rng: np.random.Generator) -> EarlyStop:
         """Queries are training samples, as in the authors' later code; what they are searched among are others."""
         from hashlearn.evaluation import Truth
 
         drawn = rng.permutation(len(X))[: n_queries + _DATABASE]
         queries, database = X[np.sort(drawn[:n_queries])], np.sort(drawn[n_queries:])
         try:
-            truth = Truth.neighbours(nearest(queries, X, database, k))
+            truth = Truth.neighbors(nearest(queries, X, database, k))
         except ValueError as error:
-            raise ValueError(f"validation finds no neighbours among these samples: {error}") from error
+            raise ValueError(f"validation finds no neighbors among these samples: {error}") from error
         return cls(queries, X, database, truth)
 
     @classmethod
@@ -87,9 +87,9 @@ class EarlyStop:
 
 def nearest(queries: Array, X: Array, database: Array, k: int) -> Indices:
     """Places in ``database``, rows of X, of the ``k`` nearest of each query, by (distance, place). Exact."""
-    from hashlearn.evaluation import euclidean_neighbours
+    from hashlearn.evaluation import euclidean_neighbors
 
-    # No neighbours are looked for among booleans.
+    # No neighbors are looked for among booleans.
     kind = np.dtype(np.uint8) if X.dtype == np.bool_ else X.dtype
     queries = queries.astype(kind, copy=False)
     rows = np.empty((len(queries), 0), dtype=np.intp)
@@ -97,7 +97,7 @@ def nearest(queries: Array, X: Array, database: Array, k: int) -> Indices:
     for part in _parts(database):
         # The nearest of all are among the nearest of each part. Parts are in order, and so are ties within each.
         near = part[
-            euclidean_neighbours(queries, X[part].astype(kind, copy=False), min(k, len(part)), show_progress=False)
+            euclidean_neighbors(queries, X[part].astype(kind, copy=False), min(k, len(part)), show_progress=False)
         ]
         away = np.array([_squares(X[ids], query) for ids, query in zip(near, queries, strict=True)])
         rows, distances = np.hstack([rows, near]), np.hstack([distances, away])

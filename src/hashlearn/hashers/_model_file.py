@@ -116,7 +116,7 @@ def _describe(hasher: Hasher, metadata: ModelMetadata) -> tuple[dict[str, Any], 
         "n_features": n_features,
         "feature_names": None if names is None else list(names),
         "parameters": {
-            name: None if name in hasher._not_saved else _to_json(name, value)
+            hasher._saved_names.get(name, name): None if name in hasher._not_saved else _to_json(name, value)
             for name, value in hasher.get_params(deep=False).items()
             if name not in hasher._later_parameters or value != hasher._later_parameters[name]
         },
@@ -197,6 +197,8 @@ def _read(file: IO[bytes], path: str, expected: type[H]) -> H:
         )
     names = method._get_param_names()
     if isinstance(parameters, dict):
+        present = {saved: name for name, saved in method._saved_names.items()}
+        parameters = {present.get(name, name): value for name, value in parameters.items()}
         parameters = {**method._later_parameters, **parameters}
     if not isinstance(parameters, dict) or sorted(parameters) != sorted(names) or parameters["n_bits"] != n_bits:
         raise refuse(f"{method.name} takes the parameters {', '.join(names)}, n_bits {n_bits}; got {shown(parameters)}")

@@ -61,6 +61,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     #: Parameters that older model files lack, and the values that they stand for: these are not written either, so
     #: that files and their keys stay the same.
     _later_parameters: ClassVar[Mapping[str, Any]] = {}
+    #: Former names of parameters, under which model files keep them.
+    _saved_names: ClassVar[Mapping[str, str]] = {}
     #: Parameters of a training run that a model file does not keep; None in a loaded model.
     _not_saved: ClassVar[tuple[str, ...]] = ()
 

@@ -18,7 +18,7 @@ S        (m, m)    1 for two samples of a class, −1 for others: S = 2YYᵀ −
 t        (m,)      where h_i changes as one weight w grows: t = w − v / κ
 =======  ========  =================================================================
 
-Coordinate descent: one weight at a time is set to its best value. Between two neighbours in the order of t no bit
+Coordinate descent: one weight at a time is set to its best value. Between two neighbors in the order of t no bit
 changes, so that the m + 1 intervals between them hold all values of J, and the middle of the best one is taken. The
 authors sample pairs. Here all m² of them count, and none is made: in bit k, J is a constant − hᵀRh / (2L²) with
 

@@ -16,7 +16,7 @@ b_k      (m,)      bit k of the samples, sgn(K̄ a_k)
 R        (m, m)    what the bits so far leave: R_k = L S − Σ_{t<k} b_t b_tᵀ
 =======  ========  =======================================================================
 
-Bits are learned one after the other. ‖R − bbᵀ‖² = ‖R‖² − 2bᵀRb + m², so that bit k is to maximise bᵀR_k b:
+Bits are learned one after the other. ‖R − bbᵀ‖² = ‖R‖² − 2bᵀRb + m², so that bit k is to maximize bᵀR_k b:
 
 1. Spectral relaxation: max aᵀK̄ᵀRK̄a with aᵀK̄ᵀK̄a = m, the first eigenvector of (K̄ᵀRK̄) a = λ (K̄ᵀK̄) a.
 2. Smoothing: from there, min g(a) = −φᵀRφ with φ = 2/(1 + e^{−K̄a}) − 1 = tanh(K̄a / 2) instead of the sign, by
@@ -201,7 +201,7 @@ def learn_bit(residual: Residual, max_iter: int, tol: float) -> tuple[Floats, di
 
 
 def spectral(residual: Residual) -> Floats:
-    """The a (p,) that maximises aᵀK̄ᵀRK̄a with aᵀK̄ᵀK̄a = m, of those that make a difference; zeros if K̄ is zero."""
+    """The a (p,) that maximizes aᵀK̄ᵀRK̄a with aᵀK̄ᵀK̄a = m, of those that make a difference; zeros if K̄ is zero."""
     T = residual.basis
     if not T.size:
         return np.zeros(len(T))

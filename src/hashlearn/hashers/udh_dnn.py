@@ -99,9 +99,9 @@ class UDHDNN(DNNHasher):
         that the scale decides what the lambdas mean.
     validation : int, default=None
         Number of training samples that are queries for an early stop: training ends with the first iteration that finds
-        their nearest neighbours no better than the one before (mAP), and keeps the one before. None: no early stop.
-    validation_neighbours : int, default=50
-        How many neighbours of each query count; they are looked for among at most 50,000 other samples. Best is the
+        their nearest neighbors no better than the one before (mAP), and keeps the one before. None: no early stop.
+    validation_neighbors : int, default=50
+        How many neighbors of each query count; they are looked for among at most 50,000 other samples. Best is the
         share of them that a search is meant to find.
     random_state : int, Generator or None, default=None
         Seed of ITQ's first rotation and of all other draws.
@@ -129,6 +129,7 @@ class UDHDNN(DNNHasher):
     """
 
     name = "udh-dnn"
+    _saved_names: ClassVar[Mapping[str, str]] = {"validation_neighbors": "validation_neighbours"}
     _beside_state = ("decoder_", "decoder_offset_")
     _parameters: ClassVar[Mapping[str, Rule]] = {
         "similarity": number(),
@@ -136,7 +137,7 @@ class UDHDNN(DNNHasher):
         "sweeps": count(),
         "decoder": choice("exact", "lbfgs"),
         "init_codes": choice("itq", "random"),
-        "validation_neighbours": count(),
+        "validation_neighbors": count(),
     }
 
     def __init__(
@@ -159,7 +160,7 @@ class UDHDNN(DNNHasher):
         init_codes: str = "itq",
         scale: float | str | None = 5.0,
         validation: int | None = None,
-        validation_neighbours: int = 50,
+        validation_neighbors: int = 50,
         random_state: Any = None,
         show_progress: bool | None = None,
         callback: Callable[[UDHDNN, dict[str, Any]], object] | None = None,
@@ -181,7 +182,7 @@ class UDHDNN(DNNHasher):
         self.init_codes = init_codes
         self.scale = scale
         self.validation = validation
-        self.validation_neighbours = validation_neighbours
+        self.validation_neighbors = validation_neighbors
         self.random_state = random_state
         self.show_progress = show_progress
         self.callback = callback
@@ -201,7 +202,7 @@ class UDHDNN(DNNHasher):
             )
 
     def _unused(self) -> dict[str, str]:
-        unused = {} if self.validation else {"validation_neighbours": "without validation"}
+        unused = {} if self.validation else {"validation_neighbors": "without validation"}
         if self.constraint == "relaxed":
             unused["sweeps"] = "for constraint='relaxed', which has no B step"
             if self.init != "itq":
@@ -213,7 +214,7 @@ class UDHDNN(DNNHasher):
         rng = np.random.default_rng(self.random_state)
         max_iter, lbfgs_iter, n_queries = int(self.max_iter), int(self.lbfgs_iter), int(self.validation or 0)
         if n_queries:
-            check_validation(n_queries, int(self.validation_neighbours), len(X))
+            check_validation(n_queries, int(self.validation_neighbors), len(X))
         with (
             thread_map() as threads,
             progress_bar(
@@ -229,7 +230,7 @@ class UDHDNN(DNNHasher):
                 J = Discrete(rows, network, theta, B, self._lambdas, float(self.similarity), exact=exact, sweeps=sweeps)
             else:
                 J = Relaxed(rows, network, theta, B, self._lambdas, float(self.similarity))
-            early = EarlyStop.by_neighbours(X, n_queries, int(self.validation_neighbours), rng) if n_queries else None
+            early = EarlyStop.by_neighbors(X, n_queries, int(self.validation_neighbors), rng) if n_queries else None
 
             self.history_ = []
             for t in range(max_iter + 1):

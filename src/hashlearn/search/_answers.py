@@ -17,7 +17,7 @@ MISSING = np.iinfo(np.int32).max
 Engine = Literal["scan", "sort", "tables"]
 
 
-class Neighbours(NamedTuple):
+class Neighbors(NamedTuple):
     """The k nearest of each query: ``distances`` (n, k) int32 and ``ids`` (n, k) int64, ordered by (distance, id).
 
     If an index has fewer than k codes, the remaining ids are −1 and the distances :data:`MISSING`.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hashlearn.codes import check_codes, n_bytes
-from hashlearn.search._answers import MISSING, Engine, Matches, Neighbours, Plan
+from hashlearn.search._answers import MISSING, Engine, Matches, Neighbors, Plan
 from hashlearn.search._planning import Costs, Ledger, Size, choose, plan_nearest, plan_within
 from hashlearn.search._scan import Codes, nearest_rows, padded, rows_within, scan_width
 from hashlearn.search._state import Ids, State, allowed, check_ids, find_rows, more, require_rows, take_rows
@@ -69,7 +69,7 @@ class HammingIndex:
     >>> index.add(np.array([[0b1111_0000], [0b1111_0001], [0b0000_1111]], dtype=np.uint8))
     array([0, 1, 2])
     >>> index.search(np.array([[0b1111_0011]], dtype=np.uint8), k=2)
-    Neighbours(distances=array([[1, 2]], dtype=int32), ids=array([[1, 0]]))
+    Neighbors(distances=array([[1, 2]], dtype=int32), ids=array([[1, 0]]))
     """
 
     def __init__(self, n_bits: int) -> None:
@@ -240,7 +240,7 @@ class HammingIndex:
 
     # -- searches -----------------------------------------------------------------------------------------------------
 
-    def search(self, codes: ArrayLike, k: int, *, allow: ArrayLike | None = None) -> Neighbours:
+    def search(self, codes: ArrayLike, k: int, *, allow: ArrayLike | None = None) -> Neighbors:
         """Find the k nearest codes of each query.
 
         Parameters
@@ -261,7 +261,7 @@ class HammingIndex:
         if n and len(queries):
             distances[:, :n], rows = nearest_rows(queries, state.codes, n)
             ids[:, :n] = state.ids[rows]
-        return Neighbours(distances, ids)
+        return Neighbors(distances, ids)
 
     def within(
         self, codes: ArrayLike, radius: int, *, allow: ArrayLike | None = None, engine: Engine | None = None

@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from hashlearn.errors import MissingExtraError
+from hashlearn.errors import MissingExtraError, find_renamed
 from hashlearn.storage import atomic_path
 from hashlearn.vectors._hdf5 import read_hdf5, write_hdf5
 from hashlearn.vectors._labels import read_labels
@@ -54,7 +54,7 @@ from hashlearn.vectors._rules import (
     refusing,
 )
 
-__all__ = ["FORMATS", "VectorFormat", "format_of", "get_format", "read_labels", "read_vectors", "write_vectors"]
+__all__ = ["FORMATS", "VectorFormat", "get_format", "read_labels", "read_vectors", "write_vectors"]
 
 
 def read_vectors(path: str | os.PathLike[str], *, key: str | None = None, check_finite: bool = True) -> Array:
@@ -126,7 +126,8 @@ def get_format(path: str | os.PathLike[str], key: str | None = None) -> VectorFo
     return form
 
 
-format_of = get_format  # the former name
+def __getattr__(name: str) -> Any:
+    return find_renamed(__name__, name, {"format_of": "hashlearn.vectors.get_format"})
 
 
 @dataclass(frozen=True)
