@@ -47,7 +47,7 @@ def numbered(values: list[Hashable], numbers: dict[Hashable, int]) -> NDArray[np
 def class_numbers(values: list[Hashable]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """The different labels, sorted if they can be, and the number of each item's among them."""
     numbers: dict[Hashable, int] = {}
-    found = numbered(values, numbers)
+    first = numbered(values, numbers)
     classes: list[Any] = list(numbers)
     with suppress(TypeError):  # not to be compared: in the order of their first appearance
         classes = sorted(classes)
@@ -56,7 +56,7 @@ def class_numbers(values: list[Hashable]) -> tuple[NDArray[Any], NDArray[np.intp
     if {type(label) for label in classes} in ({int}, {str}, {float}, {bool}):
         plain = np.array(classes)
         if plain.tolist() == classes:  # which whole numbers beyond 64 bits may not be
-            return plain, rank[found]
+            return plain, rank[first]
     out = np.empty(len(classes), dtype=object)
     out[:] = classes
-    return out, rank[found]
+    return out, rank[first]

@@ -30,15 +30,19 @@ PARTS = 16
 _SHARE_OF_MEMORY = 0.5
 
 
+def blocks_of_size(n: int, size: int) -> list[slice]:
+    """Cut ``n`` rows into blocks of ``size`` rows; the last one may be smaller."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
 def row_blocks(X: Array, width: int = 1) -> list[slice]:
     """Cut ``X`` into blocks of rows that stay in cache, also if ``width`` values are made of each row."""
-    rows = max(1, _BLOCK_ELEMENTS // max(X.shape[1], width))
-    return [slice(start, min(start + rows, len(X))) for start in range(0, len(X), rows)]
+    return blocks_of_size(len(X), max(1, _BLOCK_ELEMENTS // max(X.shape[1], width)))
 
 
-def in_parts(blocks: Sequence[slice]) -> list[list[slice]]:
-    """Group blocks into at most :data:`PARTS` parts of about equal size."""
-    n = min(len(blocks), PARTS)
+def in_parts(blocks: Sequence[slice], most: int | None = None) -> list[list[slice]]:
+    """Group blocks into at most :data:`PARTS` parts (or ``most``) of about equal size."""
+    n = min(len(blocks), PARTS if most is None else most)
     return [list(blocks[len(blocks) * i // n : len(blocks) * (i + 1) // n]) for i in range(n)]
 
 
@@ -156,7 +160,7 @@ class Rows:
 def shuffled_batches(n: int, size: int, rng: np.random.Generator) -> Iterator[Indices]:
     """Yield the numbers below ``n`` in random order, ``size`` at a time; the last batch may be smaller."""
     order = rng.permutation(n)
-    return (order[start : start + size] for start in range(0, n, size))
+    return (order[block] for block in blocks_of_size(n, size))
 
 
 def _even_parts(m: int) -> list[list[slice]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hashlearn._arrays import Array, Floats, Indices
+from hashlearn.hashers._blocks import blocks_of_size
 
 if TYPE_CHECKING:
     from hashlearn.evaluation import Truth
@@ -115,4 +116,4 @@ def _squares(rows: Array, query: Array) -> Floats:
 
 def _parts(database: Array) -> list[Array]:
     size = max(min(len(database) // 16, _PART), _LEAST_PART)
-    return [database[start : start + size] for start in range(0, len(database), size)]
+    return [database[block] for block in blocks_of_size(len(database), size)]

@@ -7,12 +7,13 @@ over each class and the products of v with the bits so far, K̄ᵀRK̄ those of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hashlearn._arrays import Array, Floats, Indices
+from hashlearn.hashers._blocks import blocks_of_size, in_parts
 from hashlearn.threads import ThreadMap, cores
 
 # Eigenvalues of K̄ᵀK̄ below this share of their mean, by the type of K̄: weights along them would magnify its rounding.
@@ -39,7 +40,7 @@ class Residual:
         self.n_classes = int(y.max()) + 1
         self.B = np.empty((L, len(y)))  # a bit a row
         self.k = 0
-        self._blocks = [slice(start, min(start + _BLOCK, len(y))) for start in range(0, len(y), _BLOCK)]
+        self._blocks = blocks_of_size(len(y), _BLOCK)
         #: ‖R‖², a whole number: ‖S‖² = m².
         self.square = float(L * len(y)) ** 2
         #: K̄ᵀK̄, K̄ᵀRK̄ (p, p)
@@ -65,14 +66,12 @@ class Residual:
 
     def _total(self, work: Callable[[slice], tuple[Any, ...]]) -> list[Any]:
         """The sum over all blocks of samples, item by item, of ``work(block)``; the blocks are shared among threads."""
-        n = min(2 * cores(), len(self._blocks))  # a few long tasks: a block is done in less time than a task takes
-        ends = [len(self._blocks) * i // n for i in range(n + 1)]
-        groups = [self._blocks[start:end] for start, end in pairwise(ends)]
+        groups = in_parts(self._blocks, 2 * cores())  # a few long tasks: a block is done in less time than a task takes
 
         def works(group: list[slice]) -> list[tuple[Any, ...]]:
             return [work(block) for block in group]
 
-        results = self._threads(works, groups) if n > 1 else [works(self._blocks)]
+        results = self._threads(works, groups) if len(groups) > 1 else [works(self._blocks)]
         return [sum(items[1:], items[0]) for items in zip(*chain(*results), strict=True)]
 
     def values(self, a: Floats) -> Floats:
