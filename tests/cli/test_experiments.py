@@ -89,7 +89,7 @@ def test_what_is_left_out_and_what_stands_in_is_told(tmp_path):
     ("arguments", "words"),
     [
         (["fig-9"], "no experiment is named 'fig-9': choose from fig-cifar10, fig-mnist, "),
-        (["--methods", "foo"], "no method of the experiments is named 'foo': choose from lsh, sh, "),
+        (["--methods", "foo"], "no method of the experiments is named 'foo': choose from lsh, "),
         (["fig-minst"], "no experiment is named 'fig-minst': did you mean fig-mnist?"),
         (["--methods", "udhdnn"], "no method of the experiments is named 'udhdnn': did you mean udh-dnn?"),
         (

@@ -6,7 +6,9 @@ import pickle
 import re
 from contextlib import suppress
 from inspect import isabstract
+from pathlib import Path
 from pkgutil import iter_modules
+from textwrap import dedent
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 import hashlearn
 from hashlearn import codes
@@ -373,7 +375,7 @@ def _nan(array):
         (lambda h: h.update(sha256="0" * 64), None, "SHA-256 differs"),
         (lambda h: h.update(n_bits=0), None, "n_bits and n_features must be"),
         (lambda h: h.update(n_bits=24), None, "n_bits 24; got"),
-        (lambda h: h.update(n_features=3), None, "n_features=3|must be real numbers"),
+        (lambda h: h.update(n_features=3), None, "n_features=3|must be real numbers|SHA-256 differs"),
         (lambda h: h["parameters"].update(magic=1), None, "takes the parameters"),
         (lambda h: h["parameters"].popitem(), None, "takes the parameters"),
         (lambda h: h.update(parameters=None), None, "takes the parameters"),
@@ -616,3 +618,24 @@ def test_what_draws_at_random():
     assert METHODS["ba"](init="itq").is_random
     assert not METHODS["sh"]().is_random
     assert METHODS["itq"]().is_random
+
+
+def test_the_example_of_contributing_keeps_the_contract(data, tmp_path, monkeypatch):
+    """The method that CONTRIBUTING.md shows is a method: listed, it passes scikit-learn's checks and can be saved."""
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    source = dedent(re.search(r"   ```python\n(.*?)   ```", text, re.S)[1])
+    (tmp_path / "pcah_example.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    method = importlib.import_module("pcah_example").PCAH
+    monkeypatch.setitem(METHODS, method.name, method)
+    check_estimator(method(n_bits=2))
+    X, _ = data
+    hasher = method(n_bits=16).fit(X)
+    assert (method(n_bits=16, center=False).fit(X).encode(X) != hasher.encode(X)).any()
+    components = np.linalg.svd(X - X.mean(axis=0, dtype=np.float64), full_matrices=False)[2][:16]
+    expected = np.abs((X - X.mean(axis=0)) @ components.T)
+    np.testing.assert_allclose(np.abs(hasher.decision_function(X)), expected, atol=1e-3)
+    hasher.save(tmp_path / "model")
+    np.testing.assert_array_equal(hashlearn.load(tmp_path / "model").encode(X), hasher.encode(X))
+    with pytest.raises(ValueError, match="n_features=64, for PCAH, which takes a principal direction"):
+        method(n_bits=65).fit(X)
