@@ -2,13 +2,13 @@
 
 The functions of :meth:`Rows.map` and :meth:`Rows.total` take and return plain arrays and write into none that another
 block sees, so that they can run in a thread, in a process or on another machine. Results are added in an order that
-does not depend on the number of threads.
+does not depend on the number of threads. (:meth:`Rows.each` is for methods that fill a large array of another layout.)
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -155,6 +155,13 @@ class Rows:
     def total(self, work: Callable[[slice, Array], Iterable[Any]], *, large: bool = False) -> list[Any]:
         """Add up what ``work(block, X of the block)`` returns (see :func:`total`)."""
         return total(lambda block: work(block, self[block]), self.parts, self._threads, large=large)
+
+    def total_beside(self, work: Callable[[slice, Array, Any], Iterable[Any]], beside: Mapping[int, Any]) -> list[Any]:
+        """Add up what ``work(block, X of the block, entry of the block)`` returns.
+
+        ``beside`` has an entry for each block, by its first row, or None is passed. The block may change its entry.
+        """
+        return self.total(lambda block, X: work(block, X, beside.get(block.start)))
 
 
 def shuffled_batches(n: int, size: int, rng: np.random.Generator) -> Iterator[Indices]:

@@ -223,8 +223,8 @@ class Evaluation:
 
     def __init__(self, network: Network, rows: Rows) -> None:
         self.network, self.rows = network, rows
-        # Outputs of each block, by its first row; an evaluation overwrites those of the one before, since new memory
-        # costs time.
+        # Outputs of each block, by its first row. A block gets its own back at the next evaluation, to overwrite them:
+        # new memory costs time. It makes new ones if it gets none.
         self._outputs: dict[int, list[Array]] = {}
 
     def __call__(
@@ -237,22 +237,21 @@ class Evaluation:
     ) -> tuple[R, Floats]:
         """Return the value that ``reduce`` makes of the sums, and the gradient (as theta) by its slope."""
         network, rows = self.network, self.rows
-        layers = network.cast(theta, rows.dtype)
+        layers, keep = network.cast(theta, rows.dtype), not rows.streamed
 
         def block(part: slice, X: Array) -> Block:
             return Block(X, None if B is None else B[part], None if y is None else y[part])
 
-        def first(part: slice, X: Array) -> tuple[Any, ...]:
-            outputs = network.forward(layers, X, self._outputs.get(part.start))
-            kept = [] if rows.streamed else [(part.start, outputs)]
-            return kept, *measure(outputs[-1], block(part, X), c)
+        def first(part: slice, X: Array, out: list[Array] | None) -> tuple[Any, ...]:
+            outputs = network.forward(layers, X, out)
+            return [(part.start, outputs)] if keep else [], *measure(outputs[-1], block(part, X), c)
 
-        def second(part: slice, X: Array) -> tuple[Floats]:
-            outputs = self._outputs[part.start] if self._outputs else network.forward(layers, X)
+        def second(part: slice, X: Array, outputs: list[Array] | None) -> tuple[Floats]:
+            outputs = network.forward(layers, X) if outputs is None else outputs
             return (slope_gradient(network, layers, block(part, X), outputs, slope),)
 
-        kept, *sums = rows.total(first)
+        kept, *sums = rows.total_beside(first, self._outputs)
         self._outputs = dict(kept)
         value, slope = reduce(Sums(*sums))
-        (gradient,) = rows.total(second)
+        (gradient,) = rows.total_beside(second, self._outputs)
         return value, gradient
