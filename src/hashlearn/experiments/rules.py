@@ -30,25 +30,6 @@ from statistics import fmean
 
 from hashlearn.experiments.summary import Cell, Outcomes, measure_label, signed_points
 
-__all__ = [
-    "ALL",
-    "Check",
-    "MissingRunError",
-    "View",
-    "as_large",
-    "below_some",
-    "best",
-    "both",
-    "comparable",
-    "drops",
-    "grows",
-    "level",
-    "lower",
-    "mostly",
-    "peak",
-    "similar",
-]
-
 ALL = (8, 16, 32, 64)
 _CLEAR, _SLACK, _LITTLE, _QUARTER = 1.0, 2.0, 2.0, 0.25
 _MOST_DIGITS = 5
@@ -155,7 +136,7 @@ def lower(measures: Sequence[str], bits: Sequence[int]) -> Check:
     )
 
 
-def level(measures: Sequence[str], bits: Sequence[int], within: float) -> Check:
+def level(measures: Sequence[str] = ("map",), bits: Sequence[int] = ALL, within: float = _LITTLE) -> Check:
     """Within some points of the best rival at each number of bits."""
 
     def one(view: View, n_bits: int, measure: str) -> tuple[bool, str]:
