@@ -14,8 +14,6 @@ from html import escape
 from hashlearn.experiments.grid import Entry, Experiment
 from hashlearn.experiments.summary import Cell, Outcomes, measure_label
 
-__all__ = ["Series", "ablates", "chart", "difference_chart", "line_chart"]
-
 # In pixels at the natural size of the drawing.
 _WIDTH = 360  # of a phone, so that text does not shrink
 _LEFT, _RIGHT, _TOP, _HEIGHT = 44, 10, 34, 220

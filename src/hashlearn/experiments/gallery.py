@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageDraw import ImageDraw
 
-__all__ = ["Gallery", "Sheet", "make_gallery"]
-
 logger = logging.getLogger(__name__)
 
 # Shown beside the subject, if the experiment has them, up to so many sheets.

@@ -19,23 +19,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = [
-    "Entry",
-    "Experiment",
-    "Limit",
-    "Run",
-    "choose",
-    "entry_setting",
-    "experiment",
-    "is_drawn",
-    "method_names",
-    "names",
-    "narrowed",
-    "plan_runs",
-    "quick",
-    "study_names",
-]
-
 
 # Training vectors that serve as queries in a study.
 _HELD_OUT = 1000

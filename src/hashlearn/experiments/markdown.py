@@ -23,16 +23,12 @@ from hashlearn.experiments.tables import (
     available_measures,
     code_table,
     cost_table,
-    difference_table,
+    measure_tables,
     missing_words,
     overview,
     protocol_words,
-    published_table,
-    score_table,
     warning_words,
 )
-
-__all__ = ["markdown_report"]
 
 # The number of bits at which statistics of codes, time and memory are shown.
 _BITS = 32
@@ -85,9 +81,9 @@ def _claim(finding: Finding) -> list[str]:
     return [
         f"- {SIGNS[finding.verdict]} {finding.verdict}: **{_safe(finding.words)}** {_safe(reading_words(first))}",
         *(
-            f"  - {SIGNS[o.verdict]} {o.verdict}: {_safe(reading_words(o))}"
-            for o in others
-            if o.verdict != "not tested"
+            f"  - {SIGNS[one.verdict]} {one.verdict}: {_safe(reading_words(one))}"
+            for one in others
+            if one.verdict != "not tested"
         ),
     ]
 
@@ -109,11 +105,8 @@ def _experiment(name: str, outcomes: Outcomes, figures: Mapping[tuple[str, str],
         "comparison.",
     ]
     for measure in measures:
-        blocks += _table(score_table(outcomes, measure))
-        if differences := difference_table(outcomes, measure):
-            blocks += _table(differences)
-        if published := published_table(outcomes, measure):
-            blocks += _table(published)
+        for table in measure_tables(outcomes, measure):
+            blocks += _table(table)
     blocks += _table(code_table(outcomes, length)) + _table(cost_table(outcomes, length))
     if warnings := warning_words(outcomes):
         blocks += ["Warnings:", "\n".join(f"- {_safe(words)}" for words in warnings)]

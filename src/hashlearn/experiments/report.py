@@ -18,8 +18,6 @@ from hashlearn.experiments.summary import Outcomes, group_outcomes
 from hashlearn.experiments.tables import available_measures
 from hashlearn.storage import atomic_path
 
-__all__ = ["Report", "html_report", "markdown_report", "write_report"]
-
 
 @dataclass(frozen=True)
 class Report:

@@ -23,17 +23,6 @@ from hashlearn.experiments.grid import Entry, Run
 from hashlearn.hashers import METHODS
 from hashlearn.storage import atomic_path, content_key, is_unicode, open_regular, parse_json, sync_folder
 
-__all__ = [
-    "Record",
-    "Results",
-    "all_parameters",
-    "changed_parameters",
-    "fingerprint",
-    "run_key",
-    "run_seconds",
-    "setting_record",
-]
-
 logger = logging.getLogger(__name__)
 
 #: The version of a record's fields; part of every key.

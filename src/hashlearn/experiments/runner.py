@@ -25,8 +25,6 @@ from hashlearn.experiments.scoring import dataset_truth
 from hashlearn.memory import forget_peak, peak_memory
 from hashlearn.threads import cores
 
-__all__ = ["Runner", "machine"]
-
 # Queries whose nearest items are recorded, to be shown.
 _N_EXAMPLES, _N_NEAREST = 8, 10
 # Data sets of images.

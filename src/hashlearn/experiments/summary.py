@@ -24,8 +24,6 @@ from hashlearn.experiments.grid import (
 from hashlearn.experiments.results import Record, changed_parameters, setting_record
 from hashlearn.hashers import METHODS
 
-__all__ = ["Cell", "Outcomes", "group_outcomes", "measure_label", "signed_points"]
-
 _MEASURES = {
     "map": "mAP",
     "map_new": "mAP among new samples",
@@ -99,11 +97,6 @@ class Outcomes:
             elif measure in record["codes"]:
                 values[record["seed"]] = record["codes"][measure]
         return values
-
-    def number(self, method: str, n_bits: int, part: str, name: str) -> Cell | None:
-        """Return another number of the records unchanged, such as ``("training", "seconds")``."""
-        values = [r[part][name] for r in self.of(method, n_bits) if r[part].get(name) is not None]
-        return Cell(tuple(map(float, values))) if values else None
 
     def paired(self, method: str, other: str, n_bits: int, measure: str) -> tuple[Cell, Cell] | None:
         """Return both methods' values at the seeds that both have.
