@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 #: Of any type.
 Array = NDArray[Any]
+DType: TypeAlias = "np.dtype[Any]"
 Floats = NDArray[np.float64]
 #: Codes as signs, ±1.
 Signs = NDArray[np.int8]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Bytes
 from hashlearn.datasets import cifar10_images, load, mnist_images
 from hashlearn.errors import DatasetError
 from hashlearn.experiments.results import Record
@@ -31,7 +31,7 @@ _FRAME, _SPACE, _APART = 2, 2, 8
 # Blue and orange, which nearly everybody can tell apart. A tick and a cross say the same.
 _SAME, _OTHER, _QUERY = (36, 110, 214), (224, 108, 0), (128, 134, 140)
 _CLEAR = 255  # the palette's last entry, which is transparent
-_Images = tuple[NDArray[np.uint8], NDArray[Any], NDArray[np.uint8], NDArray[Any]]
+_Images = tuple[Bytes, Array, Bytes, Array]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _digits() -> _Images:
     assert data.query_labels is not None
     assert data.database_labels is not None
 
-    def pictures(vectors: NDArray[Any]) -> NDArray[np.uint8]:
+    def pictures(vectors: Array) -> Bytes:
         gray = np.clip(np.asarray(vectors, dtype=np.float64) * 255 / 16, 0, 255).astype(np.uint8).reshape(-1, 8, 8)
         return gray.repeat(3, axis=1).repeat(3, axis=2)  # about as large as the others
 
@@ -127,7 +127,7 @@ def _sheet(label: str, record: Record, queries: list[int], items: list[list[int]
     draw, cover = ImageDraw.Draw(sheet), ImageDraw.Draw(covered)
     n_same = 0
 
-    def put(pixels: NDArray[np.uint8], x: int, y: int, frame: tuple[int, int, int]) -> None:
+    def put(pixels: Bytes, x: int, y: int, frame: tuple[int, int, int]) -> None:
         box = (x, y, x + tile - 1, y + tile - 1)
         cover.rectangle(box, fill=255)
         draw.rectangle(box, fill=frame)

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from hashlearn._arrays import Array
 from hashlearn.codes import MAX_BITS
 from hashlearn.datasets import Dataset
 from hashlearn.evaluation import Setting
@@ -71,7 +72,7 @@ def fingerprint(dataset: Dataset) -> str:
     return content_key(*parts)
 
 
-def _is_whole(array: np.ndarray[Any, Any]) -> bool:
+def _is_whole(array: Array) -> bool:
     """Whether an array holds integers, whatever its type."""
     if array.dtype.kind != "f":
         return True

@@ -15,18 +15,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from hashlearn._arrays import Array, DType
 from hashlearn.errors import import_extra
-from hashlearn.vectors._rules import (
-    Array,
-    DType,
-    allocate,
-    bad,
-    blocks,
-    check_dtype,
-    check_shape,
-    pick,
-    refusing,
-)
+from hashlearn.vectors._rules import allocate, bad, blocks, check_dtype, check_shape, pick, refusing
 
 _CHUNK_BYTES = 1 << 20
 _MAX_NAMES = 300  # listed from the top level
