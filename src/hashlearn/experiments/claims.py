@@ -315,10 +315,10 @@ def _ways(claim: Claim, outcomes: Outcomes) -> list[Way]:
 
 def _other_variants(rivals: Sequence[str], outcomes: Outcomes) -> tuple[str, ...]:
     """Return the variants of the rivals' methods that have results."""
-    methods = {entry.name: entry.method for entry in outcomes.experiment.entries}
-    library = {methods[name] for name in rivals}
+    entry = outcomes.experiment.entry
+    methods = {entry(name).method for name in rivals}
     variants = [name for name in outcomes.experiment.variants if name in outcomes.methods]
-    return tuple(name for name in variants if methods[name] in library)
+    return tuple(name for name in variants if entry(name).method in methods)
 
 
 def _read(name: str, check: Check, view: View) -> Reading:

@@ -39,7 +39,6 @@ class Sheet:
     """A contact sheet of one method, with a row for each query."""
 
     label: str
-    n_bits: int
     png: bytes
     width: int
     height: int
@@ -145,7 +144,7 @@ def _sheet(label: str, record: Record, queries: list[int], items: list[list[int]
     n = sum(map(len, items))
     words = f"{label}, {record['n_bits']} bits: {n_same} of the {n} items are of their query's class"
     shown = f"{len(queries)} query images, each with the {len(items[0])} nearest by code; {words}"
-    return Sheet(label, record["n_bits"], _png(sheet, covered), width, height, words, shown)
+    return Sheet(label, _png(sheet, covered), width, height, words, shown)
 
 
 def _mark(draw: ImageDraw, right: int, bottom: int, same: bool) -> None:

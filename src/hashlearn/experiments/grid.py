@@ -81,6 +81,9 @@ class Experiment:
     def methods(self) -> list[str]:
         return [entry.name for entry in self.entries]
 
+    def entry(self, name: str) -> Entry:
+        return next(entry for entry in self.entries if entry.name == name)
+
 
 @dataclass(frozen=True)
 class Run:

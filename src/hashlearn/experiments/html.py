@@ -8,25 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 
-from hashlearn.experiments import grid
+from hashlearn.experiments import grid, tables
 from hashlearn.experiments.claims import Finding, Reading
 from hashlearn.experiments.figures import chart
 from hashlearn.experiments.gallery import Gallery, Sheet
 from hashlearn.experiments.summary import Outcomes
-from hashlearn.experiments.tables import (
-    Table,
-    Td,
-    available_measures,
-    code_table,
-    cost_table,
-    measure_tables,
-    missing_words,
-    overview,
-    parameter_words,
-    protocol_words,
-    score_table,
-    warning_words,
-)
+from hashlearn.experiments.tables import Table, Td
 
 #: The symbol that is shown beside each verdict.
 SIGNS = {"holds": "✓", "does not hold": "✗", "not tested": "–"}
@@ -129,7 +116,7 @@ def reading_words(reading: Reading) -> str:
 
 
 def _summary(outcomes: Sequence[Outcomes], claims: Sequence[Finding], commands: Sequence[str]) -> str:
-    words = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in overview(outcomes))
+    words = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in tables.overview(outcomes))
     tested = f"{len(claims)} claims of the paper: {counted(finding.verdict for finding in claims)}"
     verdicts = f"<p>{_link('claims', tested)}.</p>" if claims else ""
     made = "\n".join(map(escape, commands))
@@ -174,27 +161,27 @@ def _claim(finding: Finding) -> str:
 
 
 def _experiment(name: str, outcomes: Outcomes, gallery: Gallery) -> str:
-    measures = available_measures(outcomes)
+    measures = tables.available_measures(outcomes)
     charts = "".join(f"<figure>{drawn}</figure>" for measure in measures if (drawn := chart(outcomes, measure)))
     parts = [f"<h2>{escape(outcomes.plan.title)}</h2><p><code>{escape(outcomes.experiment.name)}</code></p>"]
     if outcomes.small:
         parts.append(_note("A small version on few vectors: it says nothing about the paper."))
-    if missing := missing_words(outcomes):
+    if missing := tables.missing_words(outcomes):
         count, _, which = missing.partition(". ")
         parts.append(f'<div class="note">{escape(count)}.{_details("Which", f"<p>{escape(which)}</p>")}</div>')
-    parts.append(_list(protocol_words(outcomes)))
-    if parameters := parameter_words(outcomes):
+    parts.append(_list(tables.protocol_words(outcomes)))
+    if parameters := tables.parameter_words(outcomes):
         parts.append(_details("Parameters that are not defaults", _list(parameters)))
     parts.append(f'<div class="charts">{charts}</div>')
     parts.append("<h3>Scores</h3>" + _how_to_read(outcomes))
     for measure in measures:
-        parts += map(_table, measure_tables(outcomes, measure))
-    expected = _table(score_table(outcomes, "map_expected_ties"))
+        parts += map(_table, tables.measure_tables(outcomes, measure))
+    expected = _table(tables.score_table(outcomes, "map_expected_ties"))
     parts.append(_details("mAP with ties by expectation over all orders", expected))
     parts.append("<h3>Codes, time and memory</h3>")
-    parts.append(_details("Codes: balance, correlation, utilization", _table(code_table(outcomes))))
-    parts.append(_details("Time and memory", _table(cost_table(outcomes))))
-    warnings = warning_words(outcomes)
+    parts.append(_details("Codes: balance, correlation, utilization", _table(tables.code_table(outcomes))))
+    parts.append(_details("Time and memory", _table(tables.cost_table(outcomes))))
+    warnings = tables.warning_words(outcomes)
     parts.append(f"<p>Warnings: {'' if warnings else 'none.'}</p>" + (_list(warnings) if warnings else ""))
     parts.append(_gallery(gallery))
     return f'<section id="{escape(name)}">{"".join(parts)}</section>'

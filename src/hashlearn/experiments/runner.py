@@ -201,15 +201,8 @@ def _plain(value: Any) -> Any:
 
 def _scores(query_codes: Bytes, codes: Bytes, dataset: Dataset, run: Run, truth: Truth) -> dict[str, float]:
     """Score codes by the run's protocol, by expectation over ties, and, with labels, among the queries alone."""
-    protocol = run.setting.protocol
-    scores, expected = evaluate_all(
-        query_codes,
-        codes,
-        truth,
-        [protocol, replace(protocol, ties="expected")],
-        n_bits=run.n_bits,
-        show_progress=False,
-    )
+    protocols = [run.setting.protocol, replace(run.setting.protocol, ties="expected")]
+    scores, expected = evaluate_all(query_codes, codes, truth, protocols, n_bits=run.n_bits, show_progress=False)
     values = {
         "map": scores.map,
         "map_standard_error": float(np.std(scores.average_precision) / len(query_codes) ** 0.5),
@@ -226,14 +219,8 @@ def _among_queries(query_codes: Bytes, dataset: Dataset, run: Run) -> float:
     """Return the mAP on new samples: the even queries search among the odd ones, none of which was trained on."""
     assert dataset.query_labels is not None
     truth = Truth.labels(dataset.query_labels[::2], dataset.query_labels[1::2])
-    return evaluate(
-        query_codes[::2],
-        query_codes[1::2],
-        truth,
-        n_bits=run.n_bits,
-        protocol=run.setting.protocol,
-        show_progress=False,
-    ).map
+    codes = (query_codes[::2], query_codes[1::2])
+    return evaluate(*codes, truth, n_bits=run.n_bits, protocol=run.setting.protocol, show_progress=False).map
 
 
 def _examples(query_codes: Bytes, codes: Bytes) -> dict[str, Any]:
