@@ -13,8 +13,9 @@ from fake_records import make_record, make_records
 from hashlearn.experiments import gallery as gallery_module
 from hashlearn.experiments.claims import Finding, Reading, check_claims
 from hashlearn.experiments.grid import experiment, plan_runs, quick
-from hashlearn.experiments.html import section_name
-from hashlearn.experiments.report import html_report, markdown_report, write_report
+from hashlearn.experiments.html import html_report, section_name
+from hashlearn.experiments.markdown import markdown_report
+from hashlearn.experiments.report import write_report
 from hashlearn.experiments.results import run_seconds
 from hashlearn.experiments.summary import group_outcomes
 from hashlearn.progress import duration

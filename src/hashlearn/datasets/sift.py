@@ -9,8 +9,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from hashlearn._arrays import Array
 from hashlearn.datasets._fetch import check_sum, decompress, named_source
-from hashlearn.datasets._types import Array, Dataset
+from hashlearn.datasets._types import Dataset
 from hashlearn.errors import DatasetError
 from hashlearn.storage import atomic_path, cache_dir, is_sealed, seal, sha256_file
 
@@ -54,46 +55,26 @@ SETS = {
         variable="HASHLEARN_SIFTSMALL",
         note="the genuine siftsmall",
         base=SiftFile(
-            "siftsmall_base.fvecs",
-            10_000,
-            128,
-            "1e90414a3254361aba48a0d58e461f7661fb135dabb3da985290e94de8f60fe0",
+            "siftsmall_base.fvecs", 10_000, 128, "1e90414a3254361aba48a0d58e461f7661fb135dabb3da985290e94de8f60fe0"
         ),
         learn=SiftFile("siftsmall_learn.fvecs", 25_000, 128, optional=True),
         query=SiftFile(
-            "siftsmall_query.fvecs",
-            100,
-            128,
-            "095af38bda2741be721447ba97e9286fa918ece946be92a9ae133276eddc1a10",
+            "siftsmall_query.fvecs", 100, 128, "095af38bda2741be721447ba97e9286fa918ece946be92a9ae133276eddc1a10"
         ),
         truth=SiftFile(
-            "siftsmall_groundtruth.ivecs",
-            100,
-            100,
-            "b0717bf276111a166f14dcc2653fd04465b2afd6d34c72be641b622cf99f95ae",
+            "siftsmall_groundtruth.ivecs", 100, 100, "b0717bf276111a166f14dcc2653fd04465b2afd6d34c72be641b622cf99f95ae"
         ),
     ),
     "sift-photos": SiftSet(
         variable="HASHLEARN_SIFT_PHOTOS",
         note="a stand-in made of other photographs, not SIFT1M: never compare its numbers with SIFT1M's",
         base=SiftFile(
-            "base.u8.npy",
-            1_000_000,
-            128,
-            "9e3c3d48dbfbe37b67f807c3a8d7c90b90da1af3e55b782083606bc2a02e0320",
+            "base.u8.npy", 1_000_000, 128, "9e3c3d48dbfbe37b67f807c3a8d7c90b90da1af3e55b782083606bc2a02e0320"
         ),
         learn=SiftFile(
-            "learn.u8.npy",
-            100_000,
-            128,
-            "69de85b07756bc67eb5a877be7b819f3d8a29bd435a35d218c5dec0b81aff33b",
+            "learn.u8.npy", 100_000, 128, "69de85b07756bc67eb5a877be7b819f3d8a29bd435a35d218c5dec0b81aff33b"
         ),
-        query=SiftFile(
-            "query.u8.npy",
-            10_000,
-            128,
-            "24d02e9320bc31082b0b28380013a9d3fadb7271d6f6aaedf05b1ed081402971",
-        ),
+        query=SiftFile("query.u8.npy", 10_000, 128, "24d02e9320bc31082b0b28380013a9d3fadb7271d6f6aaedf05b1ed081402971"),
     ),
 }
 
@@ -127,14 +108,7 @@ def load_sift(name: str, source: str | os.PathLike[str] | None = None, *, show_p
         note += f"; {parts.learn.name} is not there, so training is on the base"
     elif parts.learn.optional:
         note += f" ({parts.learn.name} by its size)"
-    return Dataset(
-        name=name,
-        train=learn,
-        database=base,
-        queries=query,
-        ground_truth=truth,
-        note=note,
-    )
+    return Dataset(name, learn, base, query, ground_truth=truth, note=note)
 
 
 def _find(folder: Path, file: SiftFile) -> Path | None:

@@ -17,11 +17,11 @@ t      items of the group within the cutoff (t ≤ n)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Floats, Indices, Integers
 from hashlearn.codes import count_ones, spherical_ranks
 from hashlearn.evaluation.protocol import Protocol
 
@@ -34,28 +34,28 @@ _MAX_IN_PAIRS = 129
 class BlockScores(NamedTuple):
     """AP (b,) of a block of queries, and the precision and number of items within each radius (b, radii)."""
 
-    ap: NDArray[np.float64]
-    precision: NDArray[np.float64]
-    inside: NDArray[np.int64]
+    ap: Floats
+    precision: Floats
+    inside: Integers
 
 
 class Distances:
     """Distances ``D`` (b, n_database) of a block of queries, integers below ``n_distances``. Not thread-safe."""
 
-    def __init__(self, D: NDArray[Any], n_distances: int) -> None:
+    def __init__(self, D: Array, n_distances: int) -> None:
         self.D = D
         self.n_distances = n_distances
-        self._counts: NDArray[np.int64] | None = None
+        self._counts: Integers | None = None
 
     @property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Integers:
         """The number of items at each distance, (b, n_distances); computed on first use."""
         if self._counts is None:
             self._counts = np.array([_histogram(d, self.n_distances) for d in self.D])
         return self._counts
 
 
-def _histogram(d: NDArray[Any], n_distances: int) -> NDArray[np.int64]:
+def _histogram(d: Array, n_distances: int) -> Integers:
     """The number of items at each distance, (n_distances,)."""
     # Counting two bytes as one 16-bit number halves the work. It pays for many items and few distinct pairs. (Byte
     # order does not matter.)
@@ -63,7 +63,7 @@ def _histogram(d: NDArray[Any], n_distances: int) -> NDArray[np.int64]:
         return np.bincount(d, minlength=n_distances)
     even = len(d) // 2 * 2
     pairs = np.bincount(d[:even].view(np.uint16), minlength=256 * n_distances).reshape(-1, 256)
-    counts: NDArray[np.int64] = pairs.sum(axis=1) + pairs.sum(axis=0)[:n_distances]
+    counts: Integers = pairs.sum(axis=1) + pairs.sum(axis=0)[:n_distances]
     counts[d[even:]] += 1
     return counts
 
@@ -71,13 +71,13 @@ def _histogram(d: NDArray[Any], n_distances: int) -> NDArray[np.int64]:
 class SphericalRanks:
     """Ranks of spherical Hamming distances, computed from plain ones: |a| + |b| = |a ⊕ b| + 2 |a ∧ b|."""
 
-    def __init__(self, query_words: NDArray[Any], database_words: NDArray[Any], n_bits: int) -> None:
+    def __init__(self, query_words: Array, database_words: Array, n_bits: int) -> None:
         table, self.n_distances = spherical_ranks(n_bits)
         self.width = table.shape[1]
         self.table = table.ravel()
         self.query_ones, self.database_ones = count_ones(query_words), count_ones(database_words)
 
-    def __call__(self, block: range, D: NDArray[Any]) -> NDArray[Any]:
+    def __call__(self, block: range, D: Array) -> Array:
         """The ranks (b, n_database) for the Hamming distances ``D`` of a range of queries."""
         ranks = np.empty(D.shape, dtype=self.table.dtype)
         for i, query in enumerate(block):
@@ -121,7 +121,7 @@ class Scorer:
         self.positions = positions
         self.radii = [min(radius, n_bits) for radius in protocol.radii]
 
-    def __call__(self, ranking: Distances, hamming: Distances, relevant: list[NDArray[Any]]) -> BlockScores:
+    def __call__(self, ranking: Distances, hamming: Distances, relevant: list[Array]) -> BlockScores:
         """Score queries ranked by ``ranking``; radii are in ``hamming``, which is usually the same object."""
         score = self._by_index if self.protocol.ties == "index" else self._expected
         if ranking is hamming:
@@ -131,15 +131,15 @@ class Scorer:
             hits, inside = self._within(hamming.D, relevant)
         return BlockScores(ap, hits / np.maximum(inside, 1), inside)
 
-    def _within(self, D: NDArray[Any], relevant: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _within(self, D: Array, relevant: list[Array]) -> tuple[Integers, Integers]:
         """The numbers of relevant and of all items within each radius, (b, radii), if another distance ranks."""
         inside = np.array([[np.count_nonzero(d <= r) for r in self.radii] for d in D])
         hits = [[np.count_nonzero(d[ids] <= r) for r in self.radii] for d, ids in zip(D, relevant, strict=True)]
         return np.array(hits), inside
 
     def _by_index(
-        self, ranking: Distances, relevant: list[NDArray[Any]], radii: list[int]
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+        self, ranking: Distances, relevant: list[Array], radii: list[int]
+    ) -> tuple[Floats, Integers, Integers]:
         """AP (b,) in the order of (distance, index); relevant and all items within each radius, (b, radii).
 
         Sorts only the items up to the last one that can count (the last relevant one, or the cutoff's distance). If
@@ -193,7 +193,7 @@ class Scorer:
             ap[i] = self._average_precision(ranks, len(ids))
         return ap, hits, inside
 
-    def _average_precision(self, ranks: NDArray[np.intp], n_relevant: int) -> float:
+    def _average_precision(self, ranks: Indices, n_relevant: int) -> float:
         """AP of one truncated list with relevant items at ``ranks``, which count from 0."""
         count = self.positions.count[: len(ranks)]
         # Σ i / pᵢ, with pᵢ the position of the i-th relevant item. (Not by BLAS, which would start more threads.)
@@ -208,14 +208,14 @@ class Scorer:
         return gained / n_relevant
 
     def _expected(
-        self, ranking: Distances, relevant: list[NDArray[Any]], radii: list[int]
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+        self, ranking: Distances, relevant: list[Array], radii: list[int]
+    ) -> tuple[Floats, Integers, Integers]:
         """Expected AP (b,) over all orders of ties; relevant and all items within each radius, (b, radii)."""
         n, bins = ranking.counts, ranking.n_distances
         r = np.array([np.bincount(d[ids], minlength=bins) for d, ids in zip(ranking.D, relevant, strict=True)])
         return self._expected_ap(n, r), np.cumsum(r, axis=1)[:, radii], np.cumsum(n, axis=1)[:, radii]
 
-    def _expected_ap(self, n: NDArray[np.int64], r: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _expected_ap(self, n: Integers, r: Integers) -> Floats:
         """Expected AP (b,) over all orders of tied items; n and r are (b, distances)."""
         N = np.cumsum(n, axis=1) - n
         R = np.cumsum(r, axis=1) - r
@@ -231,14 +231,7 @@ class Scorer:
             ap[i] = self._expected_cut(gained[i], *(int(x[i, d]) for x in (N, R, n, r, t)))
         return ap
 
-    def _expected_gain(
-        self,
-        N: NDArray[np.int64],
-        R: NDArray[np.int64],
-        n: NDArray[np.int64],
-        r: NDArray[np.int64],
-        t: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
+    def _expected_gain(self, N: Integers, R: Integers, n: Integers, r: Integers, t: Integers) -> Floats:
         """Expected sum of the precisions at the relevant ranks of each group, elementwise.
 
         At position j of a group an item is relevant with probability r/n; if it is, on average a(j − 1) of the j − 1

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from hashlearn._arrays import Floats
 from hashlearn.codes import check_codes, code_words, distance_type, distances_into
 from hashlearn.evaluation._ranking_metrics import BlockScores, Distances, SphericalRanks, make_scorers
 from hashlearn.evaluation.protocol import Protocol
@@ -51,8 +52,8 @@ class Scores:
     map: float
     precision_at_radius: dict[int, float]
     empty_at_radius: dict[int, float]
-    average_precision: NDArray[np.float64]
-    precision_within: dict[int, NDArray[np.float64]]
+    average_precision: Floats
+    precision_within: dict[int, Floats]
     n_bits: int
     n_database: int
     queries_without_relevant: int

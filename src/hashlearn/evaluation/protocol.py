@@ -69,12 +69,9 @@ class Protocol:
     distance: Distance = "hamming"
 
     def __post_init__(self) -> None:
-        if self.ap not in _AP_WORDS:
-            raise ValueError(f"ap must be one of {', '.join(_AP_WORDS)}; got {self.ap!r}.")
-        if self.ties not in _TIE_WORDS:
-            raise ValueError(f"ties must be one of {', '.join(_TIE_WORDS)}; got {self.ties!r}.")
-        if self.distance not in _DISTANCE_WORDS:
-            raise ValueError(f"distance must be one of {', '.join(_DISTANCE_WORDS)}; got {self.distance!r}.")
+        for name, choices in (("ap", _AP_WORDS), ("ties", _TIE_WORDS), ("distance", _DISTANCE_WORDS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}; got {getattr(self, name)!r}.")
         # Lists (from JSON) and NumPy integers are accepted and stored as plain values.
         cutoff = None if self.cutoff is None else _whole(self.cutoff)
         if self.cutoff is not None and (cutoff is None or cutoff < 1):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hashlearn._arrays import Array, Floats, Indices
 from hashlearn.labels import label_list, numbered
 from hashlearn.progress import progress_bar
 from hashlearn.storage import cached_array, content_key
@@ -35,8 +36,8 @@ class Truth:
 
     def __init__(
         self,
-        lists: Sequence[NDArray[Any]] | NDArray[Any],
-        list_of_query: NDArray[np.intp] | None,
+        lists: Sequence[Array] | Array,
+        list_of_query: Indices | None,
         *,
         description: str,
         n_database: int | None = None,
@@ -51,7 +52,7 @@ class Truth:
         self._list_of_query = list_of_query  # None: each query has its own, in their order
         self._holes = holes  # whether -1 stands for nothing in a list
 
-    def relevant(self, query: int) -> NDArray[Any]:
+    def relevant(self, query: int) -> Array:
         """Distinct ids of the database items that are relevant to query number ``query``."""
         ids = self._lists[query if self._list_of_query is None else self._list_of_query[query]]
         return ids[ids >= 0] if self._holes else ids
@@ -111,15 +112,10 @@ class Truth:
         order = np.argsort(database, kind="stable")
         ends = np.cumsum(np.bincount(database, minlength=len(codes)))
         members = np.split(order, ends[:-1])
-        return cls(
-            members,
-            queries,
-            description=f"equal class labels ({len(codes)} classes)",
-            n_database=len(database),
-        )
+        return cls(members, queries, description=f"equal class labels ({len(codes)} classes)", n_database=len(database))
 
 
-def _label_codes(labels: Any, codes: dict[Hashable, int], name: str) -> NDArray[np.intp]:
+def _label_codes(labels: Any, codes: dict[Hashable, int], name: str) -> Indices:
     """Map labels of any hashable type to small integers; new labels are added to ``codes``."""
     values = label_list(labels, name)
     if not values:
@@ -183,7 +179,7 @@ def euclidean_neighbors(
     return cached_array("neighbours", content_key("euclidean 1", queries, database, k), compute)
 
 
-def _vectors(values: ArrayLike, name: str) -> NDArray[Any]:
+def _vectors(values: ArrayLike, name: str) -> Array:
     array = np.asarray(values)
     if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
         raise ValueError(f"{name} must be numbers (n, n_features), not empty; got {array.dtype} {array.shape}.")
@@ -194,9 +190,7 @@ def _vectors(values: ArrayLike, name: str) -> NDArray[Any]:
     return array
 
 
-def _exact_neighbors(
-    queries: NDArray[Any], database: NDArray[Any], k: int, show_progress: bool | None
-) -> NDArray[np.int32]:
+def _exact_neighbors(queries: Array, database: Array, k: int, show_progress: bool | None) -> NDArray[np.int32]:
     import faiss
 
     n_features = database.shape[1]
@@ -213,7 +207,7 @@ def _exact_neighbors(
 
     out = np.empty((len(queries), k), dtype=np.int32)
     slack = 2 * (n_features + 8) * float(np.finfo(np.float32).eps)
-    pending: NDArray[np.intp] = np.arange(len(queries))
+    pending: Indices = np.arange(len(queries))
     width = k + max(32, k // 20)  # spare candidates, so that ties and rounding rarely need a second round
     with progress_bar("true neighbors", len(queries), unit="queries", show=show_progress) as advance:
         while pending.size:
@@ -250,7 +244,7 @@ def _exact_neighbors(
     return out
 
 
-def _whole_and_small(X: NDArray[Any]) -> bool:
+def _whole_and_small(X: Array) -> bool:
     """Whether float32 computes squared distances of ``X`` without rounding: integers, with all sums below 2^24."""
     for block in _row_blocks(X):
         values = block.astype(np.float64)
@@ -262,7 +256,7 @@ def _whole_and_small(X: NDArray[Any]) -> bool:
     return True
 
 
-def _unit(X: NDArray[Any], origin: NDArray[np.float64]) -> float:
+def _unit(X: Array, origin: Floats) -> float:
     """The power of two that scales the typical |x − origin| to about 1, so squares neither underflow nor overflow."""
     with np.errstate(over="ignore"):
         lengths = [np.abs(block - origin).max(axis=1) for block in _row_blocks(X)]
@@ -272,7 +266,7 @@ def _unit(X: NDArray[Any], origin: NDArray[np.float64]) -> float:
     return float(2.0 ** -np.floor(np.log2(typical))) if typical > 1e-150 else 1.0
 
 
-def _as_float32(X: NDArray[Any], origin: NDArray[np.float64], unit: float) -> NDArray[np.float32]:
+def _as_float32(X: Array, origin: Floats, unit: float) -> NDArray[np.float32]:
     """``(X − origin) · unit``, computed in float64, as contiguous float32; just a cast if both are trivial."""
     if unit == 1.0 and not origin.any():
         return np.ascontiguousarray(X, dtype=np.float32)
@@ -283,12 +277,12 @@ def _as_float32(X: NDArray[Any], origin: NDArray[np.float64], unit: float) -> ND
     return out
 
 
-def _row_blocks(X: NDArray[Any]) -> Iterator[NDArray[Any]]:
+def _row_blocks(X: Array) -> Iterator[Array]:
     rows = max(1, (1 << 22) // X.shape[1])
     return (X[start : start + rows] for start in range(0, len(X), rows))
 
 
-def _distances(x: NDArray[Any], database: NDArray[Any], ids: NDArray[Any]) -> NDArray[np.float64]:
+def _distances(x: Array, database: Array, ids: Array) -> Floats:
     """Squared distances between ``x`` and the database rows ``ids``, in float64."""
     out = np.empty(len(ids))
     rows = max(1, (1 << 20) // len(x))

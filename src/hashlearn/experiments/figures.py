@@ -14,8 +14,6 @@ from html import escape
 from hashlearn.experiments.grid import Entry, Experiment
 from hashlearn.experiments.summary import Cell, Outcomes, measure_label
 
-__all__ = ["Series", "ablates", "chart", "difference_chart", "line_chart"]
-
 # In pixels at the natural size of the drawing.
 _WIDTH = 360  # of a phone, so that text does not shrink
 _LEFT, _RIGHT, _TOP, _HEIGHT = 44, 10, 34, 220
@@ -86,7 +84,7 @@ class Series:
 
 def ablates(experiment: Experiment) -> bool:
     """Whether it compares one method with versions of itself, so that the differences are drawn."""
-    method = _entry(experiment, experiment.subject).method
+    method = experiment.entry(experiment.subject).method
     compared = [entry for entry in experiment.entries if entry.name not in experiment.variants]
     return sum(entry.method == method for entry in compared) > 1
 
@@ -171,14 +169,10 @@ def difference_chart(outcomes: Outcomes, measure: str) -> str | None:
     return _svg(name, _description(rows, signed=True), [*parts, *legend], bottom + 34 + below)
 
 
-def _entry(experiment: Experiment, name: str) -> Entry:
-    return next(entry for entry in experiment.entries if entry.name == name)
-
-
 def _series(outcomes: Outcomes, entry: Entry, measure: str) -> Series:
     chosen = outcomes.experiment
     cells = {b: cell for b in outcomes.bits if (cell := outcomes.cell(entry.name, b, measure)) is not None}
-    is_subject = entry.method == _entry(chosen, chosen.subject).method
+    is_subject = entry.method == chosen.entry(chosen.subject).method
     return Series(
         entry.label,
         cells,

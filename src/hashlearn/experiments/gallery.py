@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Bytes
 from hashlearn.datasets import cifar10_images, load, mnist_images
 from hashlearn.errors import DatasetError
 from hashlearn.experiments.results import Record
@@ -19,8 +19,6 @@ from hashlearn.experiments.summary import Outcomes
 if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageDraw import ImageDraw
-
-__all__ = ["Gallery", "Sheet", "make_gallery"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +31,7 @@ _FRAME, _SPACE, _APART = 2, 2, 8
 # Blue and orange, which nearly everybody can tell apart. A tick and a cross say the same.
 _SAME, _OTHER, _QUERY = (36, 110, 214), (224, 108, 0), (128, 134, 140)
 _CLEAR = 255  # the palette's last entry, which is transparent
-_Images = tuple[NDArray[np.uint8], NDArray[Any], NDArray[np.uint8], NDArray[Any]]
+_Images = tuple[Bytes, Array, Bytes, Array]
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,6 @@ class Sheet:
     """A contact sheet of one method, with a row for each query."""
 
     label: str
-    n_bits: int
     png: bytes
     width: int
     height: int
@@ -99,7 +96,7 @@ def _digits() -> _Images:
     assert data.query_labels is not None
     assert data.database_labels is not None
 
-    def pictures(vectors: NDArray[Any]) -> NDArray[np.uint8]:
+    def pictures(vectors: Array) -> Bytes:
         gray = np.clip(np.asarray(vectors, dtype=np.float64) * 255 / 16, 0, 255).astype(np.uint8).reshape(-1, 8, 8)
         return gray.repeat(3, axis=1).repeat(3, axis=2)  # about as large as the others
 
@@ -129,7 +126,7 @@ def _sheet(label: str, record: Record, queries: list[int], items: list[list[int]
     draw, cover = ImageDraw.Draw(sheet), ImageDraw.Draw(covered)
     n_same = 0
 
-    def put(pixels: NDArray[np.uint8], x: int, y: int, frame: tuple[int, int, int]) -> None:
+    def put(pixels: Bytes, x: int, y: int, frame: tuple[int, int, int]) -> None:
         box = (x, y, x + tile - 1, y + tile - 1)
         cover.rectangle(box, fill=255)
         draw.rectangle(box, fill=frame)
@@ -147,7 +144,7 @@ def _sheet(label: str, record: Record, queries: list[int], items: list[list[int]
     n = sum(map(len, items))
     words = f"{label}, {record['n_bits']} bits: {n_same} of the {n} items are of their query's class"
     shown = f"{len(queries)} query images, each with the {len(items[0])} nearest by code; {words}"
-    return Sheet(label, record["n_bits"], _png(sheet, covered), width, height, words, shown)
+    return Sheet(label, _png(sheet, covered), width, height, words, shown)
 
 
 def _mark(draw: ImageDraw, right: int, bottom: int, same: bool) -> None:

@@ -19,23 +19,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = [
-    "Entry",
-    "Experiment",
-    "Limit",
-    "Run",
-    "choose",
-    "entry_setting",
-    "experiment",
-    "is_drawn",
-    "method_names",
-    "names",
-    "narrowed",
-    "plan_runs",
-    "quick",
-    "study_names",
-]
-
 
 # Training vectors that serve as queries in a study.
 _HELD_OUT = 1000
@@ -97,6 +80,9 @@ class Experiment:
     @property
     def methods(self) -> list[str]:
         return [entry.name for entry in self.entries]
+
+    def entry(self, name: str) -> Entry:
+        return next(entry for entry in self.entries if entry.name == name)
 
 
 @dataclass(frozen=True)

@@ -6,39 +6,14 @@ import base64
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from importlib.resources import files
 
-from hashlearn.experiments import grid
+from hashlearn.experiments import grid, tables
 from hashlearn.experiments.claims import Finding, Reading
 from hashlearn.experiments.figures import chart
 from hashlearn.experiments.gallery import Gallery, Sheet
 from hashlearn.experiments.summary import Outcomes
-from hashlearn.experiments.tables import (
-    Table,
-    Td,
-    available_measures,
-    code_table,
-    cost_table,
-    difference_table,
-    missing_words,
-    overview,
-    parameter_words,
-    protocol_words,
-    published_table,
-    score_table,
-    warning_words,
-)
-
-__all__ = [
-    "CLAIMS_ARE_READ",
-    "SIGNS",
-    "WORDS_MEAN",
-    "by_experiment",
-    "claims_title",
-    "counted",
-    "html_report",
-    "reading_words",
-    "section_name",
-]
+from hashlearn.experiments.tables import Table, Td
 
 #: The symbol that is shown beside each verdict.
 SIGNS = {"holds": "✓", "does not hold": "✗", "not tested": "–"}
@@ -64,60 +39,6 @@ WORDS_MEAN = {
     "gains N points": "N less two is enough",
 }
 _PLURALS = {"holds": "hold", "does not hold": "do not hold", "not tested": "not tested"}
-
-_STYLE = """
-:root { color-scheme: light dark; --paper: #fff; --ink: #1b2127; --faint: #56606a; --rule: #d5dbe0; --tint: #f3f5f7;
-  --accent: #b93a0c; --link: #0b57b0; --holds: #1554b8; }
-@media (prefers-color-scheme: dark) { :root { --paper: #15181c; --ink: #e8ebee; --faint: #a3adb6; --rule: #3a424a;
-  --tint: #1e2328; --accent: #ff8a5f; --link: #7db4ff; --holds: #7db4ff; } }
-* { box-sizing: border-box; }
-html { -webkit-text-size-adjust: 100%; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
-main { max-width: 76rem; margin: 0 auto; padding: 1rem 1rem 4rem; }
-h1 { font-size: 1.8rem; line-height: 1.2; margin: 1rem 0; }
-h2 { font-size: 1.4rem; line-height: 1.25; margin: 3rem 0 .5rem; padding-top: 1rem;
-  border-top: 3px solid var(--accent); }
-h3 { font-size: 1.12rem; margin: 2rem 0 .5rem; }
-p, li, dd { max-width: 75ch; overflow-wrap: break-word; }
-a { color: var(--link); }
-code { font-family: ui-monospace, monospace; overflow-wrap: anywhere; }
-pre { background: var(--tint); padding: .75rem; overflow-x: auto; border-radius: 6px; }
-nav ol { padding-left: 1.4rem; columns: 22rem; }
-nav li { padding: .2rem 0; break-inside: avoid; }
-dl { display: grid; grid-template-columns: minmax(7rem, max-content) 1fr; gap: .3rem 1rem; }
-dt { color: var(--faint); } dd { margin: 0; }
-.note { border-left: 4px solid var(--accent); background: var(--tint); padding: .6rem .9rem; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1.5rem 2rem; }
-figure { margin: 1rem 0; break-inside: avoid; }
-.charts figure { margin: 0; max-width: 34rem; }
-.charts svg { display: block; width: 100%; height: auto; }
-figcaption { color: var(--faint); margin-bottom: .4rem; max-width: 75ch; }
-.scroll { overflow-x: auto; max-width: max-content; border: 1px solid var(--rule); border-radius: 6px; }
-table { border-collapse: separate; border-spacing: 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule); }
-tbody tr:last-child > * { border-bottom: 0; }
-thead th { background: var(--tint); font-weight: 600; vertical-align: bottom; }
-th:first-child { text-align: left; position: sticky; left: 0; background: var(--paper);
-  border-right: 1px solid var(--rule); font-weight: 500; white-space: normal; min-width: 7.5rem; max-width: 15rem; }
-thead th:first-child { background: var(--tint); }
-tr.beside > * { border-top: 2px solid var(--faint); }
-td b::before { content: "▸ "; color: var(--accent); }
-td.single::after { content: " ± 0.00"; visibility: hidden; }
-.faint { color: var(--faint); }
-summary { cursor: pointer; padding: .4rem 0; color: var(--link); }
-nav h2 { border: 0; margin-top: 1rem; }
-.claim { border-top: 1px solid var(--rule); padding: .8rem 0 .3rem; }
-.claim p { margin: .4rem 0; }
-.verdict { font-weight: 700; white-space: nowrap; border: 1.5px solid var(--rule); border-radius: 5px; padding: 0 .4rem;
-  margin-right: .3rem; background: var(--tint); }
-.verdict.holds { border-color: var(--holds); } .verdict.does { border-color: var(--accent); }
-.sheets img { display: block; width: 100%; height: auto; }
-@media (min-width: 56rem) { .sheets img { image-rendering: pixelated; } }
-@media (max-width: 40rem) { th:first-child { max-width: 9rem; } dl { grid-template-columns: 1fr; gap: 0; }
-  dd { margin-bottom: .5rem; } }
-@media print { nav, summary { display: none; } main { max-width: none; padding: 0; } .scroll { overflow: visible; }
-  h2, h3, figcaption { break-after: avoid; } details::details-content { content-visibility: visible; } }
-"""
 
 
 def html_report(
@@ -151,11 +72,12 @@ def html_report(
         f'<section id="claims"><h2>The claims of the paper</h2>{_claims(claims, sections)}</section>',
         *(_experiment(name, one, galleries.get(name, Gallery())) for name, one in sections),
     ]
+    style = files("hashlearn.experiments").joinpath("report.css").read_text(encoding="utf-8")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>hashlearn: results of the experiments</title>\n<style>{_STYLE}</style>\n</head>\n"
+        f"<title>hashlearn: results of the experiments</title>\n<style>\n{style}</style>\n</head>\n"
         "<body>\n<main>\n" + "\n".join(body) + "\n</main>\n</body>\n</html>\n"
     )
 
@@ -194,7 +116,7 @@ def reading_words(reading: Reading) -> str:
 
 
 def _summary(outcomes: Sequence[Outcomes], claims: Sequence[Finding], commands: Sequence[str]) -> str:
-    words = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in overview(outcomes))
+    words = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in tables.overview(outcomes))
     tested = f"{len(claims)} claims of the paper: {counted(finding.verdict for finding in claims)}"
     verdicts = f"<p>{_link('claims', tested)}.</p>" if claims else ""
     made = "\n".join(map(escape, commands))
@@ -239,31 +161,27 @@ def _claim(finding: Finding) -> str:
 
 
 def _experiment(name: str, outcomes: Outcomes, gallery: Gallery) -> str:
-    measures = available_measures(outcomes)
+    measures = tables.available_measures(outcomes)
     charts = "".join(f"<figure>{drawn}</figure>" for measure in measures if (drawn := chart(outcomes, measure)))
     parts = [f"<h2>{escape(outcomes.plan.title)}</h2><p><code>{escape(outcomes.experiment.name)}</code></p>"]
     if outcomes.small:
         parts.append(_note("A small version on few vectors: it says nothing about the paper."))
-    if missing := missing_words(outcomes):
+    if missing := tables.missing_words(outcomes):
         count, _, which = missing.partition(". ")
         parts.append(f'<div class="note">{escape(count)}.{_details("Which", f"<p>{escape(which)}</p>")}</div>')
-    parts.append(_list(protocol_words(outcomes)))
-    if parameters := parameter_words(outcomes):
+    parts.append(_list(tables.protocol_words(outcomes)))
+    if parameters := tables.parameter_words(outcomes):
         parts.append(_details("Parameters that are not defaults", _list(parameters)))
     parts.append(f'<div class="charts">{charts}</div>')
     parts.append("<h3>Scores</h3>" + _how_to_read(outcomes))
     for measure in measures:
-        parts.append(_table(score_table(outcomes, measure)))
-        if differences := difference_table(outcomes, measure):
-            parts.append(_table(differences))
-        if published := published_table(outcomes, measure):
-            parts.append(_table(published))
-    expected = _table(score_table(outcomes, "map_expected_ties"))
+        parts += map(_table, tables.measure_tables(outcomes, measure))
+    expected = _table(tables.score_table(outcomes, "map_expected_ties"))
     parts.append(_details("mAP with ties by expectation over all orders", expected))
     parts.append("<h3>Codes, time and memory</h3>")
-    parts.append(_details("Codes: balance, correlation, utilization", _table(code_table(outcomes))))
-    parts.append(_details("Time and memory", _table(cost_table(outcomes))))
-    warnings = warning_words(outcomes)
+    parts.append(_details("Codes: balance, correlation, utilization", _table(tables.code_table(outcomes))))
+    parts.append(_details("Time and memory", _table(tables.cost_table(outcomes))))
+    warnings = tables.warning_words(outcomes)
     parts.append(f"<p>Warnings: {'' if warnings else 'none.'}</p>" + (_list(warnings) if warnings else ""))
     parts.append(_gallery(gallery))
     return f'<section id="{escape(name)}">{"".join(parts)}</section>'

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from urllib.parse import quote
 
+from hashlearn.experiments import tables
 from hashlearn.experiments.claims import Finding
 from hashlearn.experiments.html import (
     CLAIMS_ARE_READ,
@@ -18,21 +19,7 @@ from hashlearn.experiments.html import (
     section_name,
 )
 from hashlearn.experiments.summary import Outcomes, measure_label
-from hashlearn.experiments.tables import (
-    Table,
-    available_measures,
-    code_table,
-    cost_table,
-    difference_table,
-    missing_words,
-    overview,
-    protocol_words,
-    published_table,
-    score_table,
-    warning_words,
-)
-
-__all__ = ["markdown_report"]
+from hashlearn.experiments.tables import Table
 
 # The number of bits at which statistics of codes, time and memory are shown.
 _BITS = 32
@@ -59,7 +46,7 @@ def markdown_report(
     blocks = [
         "# Results",
         "Made by\n\n```\n" + "\n".join(commands) + "\n```",
-        _rows(("", ""), [(_safe(name), _safe(value)) for name, value in overview(outcomes)]),
+        _rows(("", ""), [(_safe(name), _safe(value)) for name, value in tables.overview(outcomes)]),
         *_claims(claims),
     ]
     for one in outcomes:
@@ -85,21 +72,21 @@ def _claim(finding: Finding) -> list[str]:
     return [
         f"- {SIGNS[finding.verdict]} {finding.verdict}: **{_safe(finding.words)}** {_safe(reading_words(first))}",
         *(
-            f"  - {SIGNS[o.verdict]} {o.verdict}: {_safe(reading_words(o))}"
-            for o in others
-            if o.verdict != "not tested"
+            f"  - {SIGNS[one.verdict]} {one.verdict}: {_safe(reading_words(one))}"
+            for one in others
+            if one.verdict != "not tested"
         ),
     ]
 
 
 def _experiment(name: str, outcomes: Outcomes, figures: Mapping[tuple[str, str], str]) -> list[str]:
-    measures = available_measures(outcomes)
+    measures = tables.available_measures(outcomes)
     length = [max((n_bits for n_bits in outcomes.bits if n_bits <= _BITS), default=outcomes.bits[0])]
     blocks = [
         f"## {_safe(outcomes.plan.title)}",
         "A small version on few vectors: it says nothing about the paper." if outcomes.small else "",
-        _safe(" ".join(protocol_words(outcomes))),
-        _safe(missing_words(outcomes)),
+        _safe(" ".join(tables.protocol_words(outcomes))),
+        _safe(tables.missing_words(outcomes)),
         "\n".join(
             f"![{measure_label(measure)} by number of bits]({quote(figures[name, measure])})"
             for measure in measures
@@ -109,13 +96,10 @@ def _experiment(name: str, outcomes: Outcomes, figures: Mapping[tuple[str, str],
         "comparison.",
     ]
     for measure in measures:
-        blocks += _table(score_table(outcomes, measure))
-        if differences := difference_table(outcomes, measure):
-            blocks += _table(differences)
-        if published := published_table(outcomes, measure):
-            blocks += _table(published)
-    blocks += _table(code_table(outcomes, length)) + _table(cost_table(outcomes, length))
-    if warnings := warning_words(outcomes):
+        for table in tables.measure_tables(outcomes, measure):
+            blocks += _table(table)
+    blocks += _table(tables.code_table(outcomes, length)) + _table(tables.cost_table(outcomes, length))
+    if warnings := tables.warning_words(outcomes):
         blocks += ["Warnings:", "\n".join(f"- {_safe(words)}" for words in warnings)]
     return blocks
 

@@ -16,8 +16,6 @@ from hashlearn.progress import duration, is_open
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["Lines", "Live", "Progress"]
-
 
 class Progress:
     """Keeps track of runs that are done, running and left, and estimates the time left from similar runs."""

@@ -18,8 +18,6 @@ from hashlearn.experiments.summary import Outcomes, group_outcomes
 from hashlearn.experiments.tables import available_measures
 from hashlearn.storage import atomic_path
 
-__all__ = ["Report", "html_report", "markdown_report", "write_report"]
-
 
 @dataclass(frozen=True)
 class Report:
@@ -135,11 +133,6 @@ def _shown(path: Path) -> str:
 
 def _report_command(folder: Path, out: Path, markdown: Path | None, figures: Path | None, images: bool) -> str:
     """Return the command that writes the same report."""
-    options = [f"--out {_shown(out)}"]
-    if markdown is not None:
-        options.append(f"--markdown {_shown(markdown)}")
-    if figures is not None:
-        options.append(f"--figures {_shown(figures)}")
-    if not images:
-        options.append("--no-images")
-    return f"hashlearn report {_shown(folder)} {' '.join(options)}"
+    paths = {"--out": out, "--markdown": markdown, "--figures": figures}
+    options = "".join(f" {option} {_shown(path)}" for option, path in paths.items() if path is not None)
+    return f"hashlearn report {_shown(folder)}{options}" + ("" if images else " --no-images")

@@ -16,23 +16,13 @@ from typing import IO, Any
 
 import numpy as np
 
+from hashlearn._arrays import Array
 from hashlearn.codes import MAX_BITS
 from hashlearn.datasets import Dataset
 from hashlearn.evaluation import Setting
 from hashlearn.experiments.grid import Entry, Run
 from hashlearn.hashers import METHODS
 from hashlearn.storage import atomic_path, content_key, is_unicode, open_regular, parse_json, sync_folder
-
-__all__ = [
-    "Record",
-    "Results",
-    "all_parameters",
-    "changed_parameters",
-    "fingerprint",
-    "run_key",
-    "run_seconds",
-    "setting_record",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +72,7 @@ def fingerprint(dataset: Dataset) -> str:
     return content_key(*parts)
 
 
-def _is_whole(array: np.ndarray[Any, Any]) -> bool:
+def _is_whole(array: Array) -> bool:
     """Whether an array holds integers, whatever its type."""
     if array.dtype.kind != "f":
         return True

@@ -30,25 +30,6 @@ from statistics import fmean
 
 from hashlearn.experiments.summary import Cell, Outcomes, measure_label, signed_points
 
-__all__ = [
-    "ALL",
-    "Check",
-    "MissingRunError",
-    "View",
-    "as_large",
-    "below_some",
-    "best",
-    "both",
-    "comparable",
-    "drops",
-    "grows",
-    "level",
-    "lower",
-    "mostly",
-    "peak",
-    "similar",
-]
-
 ALL = (8, 16, 32, 64)
 _CLEAR, _SLACK, _LITTLE, _QUARTER = 1.0, 2.0, 2.0, 0.25
 _MOST_DIGITS = 5
@@ -124,6 +105,11 @@ def _compared(pairs: Iterable[tuple[bool, str]]) -> tuple[bool, str]:
     return all(held for held, _ in checked), "; ".join(dict.fromkeys(words for _, words in checked))
 
 
+def _each(one: Callable[[View, int, str], tuple[bool, str]], measures: Sequence[str], bits: Sequence[int]) -> Check:
+    """Check one number of bits after another, by each measure."""
+    return lambda view: _compared(one(view, n_bits, measure) for measure in measures for n_bits in bits)
+
+
 def best(
     measures: Sequence[str] = ("map",), bits: Sequence[int] = ALL, *, clearly: bool = False, beyond: bool = False
 ) -> Check:
@@ -140,38 +126,34 @@ def best(
         shown = View(view.outcomes, view.subject, tuple(failing) or view.rivals).best_rival(n_bits, measure)
         return not failing, view.against(shown, n_bits, measure)
 
-    return lambda view: _compared(one(view, n_bits, measure) for measure in measures for n_bits in bits)
+    return _each(one, measures, bits)
 
 
 def lower(measures: Sequence[str], bits: Sequence[int]) -> Check:
     """Below every rival at each number of bits, beyond the spread."""
 
-    def one(view: View, n_bits: int, measure: str, rival: str) -> tuple[bool, str]:
-        lead = view.difference(rival, n_bits, measure)
-        return lead.mean < 0 and _beyond(lead), view.against(rival, n_bits, measure)
+    def one(view: View, n_bits: int, measure: str) -> tuple[bool, str]:
+        leads = {rival: view.difference(rival, n_bits, measure) for rival in view.rivals}
+        return _compared(
+            (lead.mean < 0 and _beyond(lead), view.against(rival, n_bits, measure)) for rival, lead in leads.items()
+        )
 
-    return lambda view: _compared(
-        one(view, n_bits, measure, rival) for measure in measures for n_bits in bits for rival in view.rivals
-    )
+    return _each(one, measures, bits)
 
 
-def level(measures: Sequence[str], bits: Sequence[int], within: float) -> Check:
+def level(measures: Sequence[str] = ("map",), bits: Sequence[int] = ALL, within: float = _LITTLE) -> Check:
     """Within some points of the best rival at each number of bits."""
 
     def one(view: View, n_bits: int, measure: str) -> tuple[bool, str]:
         rival = view.best_rival(n_bits, measure)
         return abs(view.difference(rival, n_bits, measure).mean) <= within, view.against(rival, n_bits, measure)
 
-    return lambda view: _compared(one(view, n_bits, measure) for measure in measures for n_bits in bits)
+    return _each(one, measures, bits)
 
 
 def similar(measures: Sequence[str], bits: Sequence[int]) -> Check:
     """All methods are within a quarter of the best at each number of bits."""
-
-    def one(view: View, n_bits: int, measure: str) -> tuple[bool, str]:
-        return _within_a_quarter(view, view.everyone, n_bits, measure)
-
-    return lambda view: _compared(one(view, n_bits, measure) for measure in measures for n_bits in bits)
+    return _each(lambda view, *where: _within_a_quarter(view, view.everyone, *where), measures, bits)
 
 
 def comparable(measures: Sequence[str], bits: Sequence[int]) -> Check:
@@ -181,7 +163,7 @@ def comparable(measures: Sequence[str], bits: Sequence[int]) -> Check:
         rival = max(view.rivals, key=lambda method: view.mean(method, n_bits, measure))
         return _within_a_quarter(view, (view.subject, rival), n_bits, measure)
 
-    return lambda view: _compared(one(view, n_bits, measure) for measure in measures for n_bits in bits)
+    return _each(one, measures, bits)
 
 
 def _within_a_quarter(view: View, methods: Sequence[str], n_bits: int, measure: str) -> tuple[bool, str]:
@@ -247,11 +229,11 @@ def _changed(view: View, method: str, changes: dict[str, float]) -> str:
 def below_some(measures: Sequence[str], n_bits: int) -> Check:
     """Some rival is better at this number of bits, by each measure."""
 
-    def one(view: View, measure: str) -> tuple[bool, str]:
+    def one(view: View, n_bits: int, measure: str) -> tuple[bool, str]:
         rival = view.best_rival(n_bits, measure)
         return view.difference(rival, n_bits, measure).mean < 0, view.against(rival, n_bits, measure)
 
-    return lambda view: _compared(one(view, measure) for measure in measures)
+    return _each(one, measures, (n_bits,))
 
 
 def peak(measures: Sequence[str], n_bits: int, bits: Sequence[int] = ALL, *, each: bool = True) -> Check:
@@ -281,13 +263,13 @@ def peak(measures: Sequence[str], n_bits: int, bits: Sequence[int] = ALL, *, eac
 def mostly(measures: Sequence[str], n_bits: int) -> Check:
     """Every method's value is more than half at this number of bits."""
 
-    def one(view: View, measure: str) -> tuple[bool, str]:
+    def one(view: View, n_bits: int, measure: str) -> tuple[bool, str]:
         values = {method: view.mean(method, n_bits, measure) for method in view.everyone}
         least = min(values, key=lambda method: values[method])
         words = f"{measure_label(measure)} at {n_bits} bits: least {view.outcomes.label(least)}, {values[least]:.2f}"
         return values[least] > 50, words
 
-    return lambda view: _compared(one(view, measure) for measure in measures)
+    return _each(one, measures, (n_bits,))
 
 
 def both(*checks: Check) -> Check:

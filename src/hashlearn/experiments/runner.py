@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from hashlearn._arrays import Bytes
 from hashlearn.codes import hamming
 from hashlearn.datasets import Dataset, cifar10_images, deep_hashing_split, load
 from hashlearn.evaluation import Truth, bit_statistics, evaluate, evaluate_all
@@ -24,8 +24,6 @@ from hashlearn.experiments.results import Record, all_parameters, changed_parame
 from hashlearn.experiments.scoring import dataset_truth
 from hashlearn.memory import forget_peak, peak_memory
 from hashlearn.threads import cores
-
-__all__ = ["Runner", "machine"]
 
 # Queries whose nearest items are recorded, to be shown.
 _N_EXAMPLES, _N_NEAREST = 8, 10
@@ -201,19 +199,10 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _scores(
-    query_codes: NDArray[np.uint8], codes: NDArray[np.uint8], dataset: Dataset, run: Run, truth: Truth
-) -> dict[str, float]:
+def _scores(query_codes: Bytes, codes: Bytes, dataset: Dataset, run: Run, truth: Truth) -> dict[str, float]:
     """Score codes by the run's protocol, by expectation over ties, and, with labels, among the queries alone."""
-    protocol = run.setting.protocol
-    scores, expected = evaluate_all(
-        query_codes,
-        codes,
-        truth,
-        [protocol, replace(protocol, ties="expected")],
-        n_bits=run.n_bits,
-        show_progress=False,
-    )
+    protocols = [run.setting.protocol, replace(run.setting.protocol, ties="expected")]
+    scores, expected = evaluate_all(query_codes, codes, truth, protocols, n_bits=run.n_bits, show_progress=False)
     values = {
         "map": scores.map,
         "map_standard_error": float(np.std(scores.average_precision) / len(query_codes) ** 0.5),
@@ -226,21 +215,15 @@ def _scores(
     return values
 
 
-def _among_queries(query_codes: NDArray[np.uint8], dataset: Dataset, run: Run) -> float:
+def _among_queries(query_codes: Bytes, dataset: Dataset, run: Run) -> float:
     """Return the mAP on new samples: the even queries search among the odd ones, none of which was trained on."""
     assert dataset.query_labels is not None
     truth = Truth.labels(dataset.query_labels[::2], dataset.query_labels[1::2])
-    return evaluate(
-        query_codes[::2],
-        query_codes[1::2],
-        truth,
-        n_bits=run.n_bits,
-        protocol=run.setting.protocol,
-        show_progress=False,
-    ).map
+    codes = (query_codes[::2], query_codes[1::2])
+    return evaluate(*codes, truth, n_bits=run.n_bits, protocol=run.setting.protocol, show_progress=False).map
 
 
-def _examples(query_codes: NDArray[np.uint8], codes: NDArray[np.uint8]) -> dict[str, Any]:
+def _examples(query_codes: Bytes, codes: Bytes) -> dict[str, Any]:
     """Return a few queries, and the items with the nearest codes by Hamming distance."""
     queries = np.linspace(0, len(query_codes) - 1, _N_EXAMPLES).astype(int)
     distances = hamming(query_codes[queries], codes)

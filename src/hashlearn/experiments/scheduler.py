@@ -26,8 +26,6 @@ from hashlearn.experiments.results import Record, Results, fingerprint, run_key
 from hashlearn.experiments.runner import Runner
 from hashlearn.threads import cores
 
-__all__ = ["Failure", "Observer", "Outcome", "reproduce"]
-
 _SPAWN = multiprocessing.get_context("spawn")
 # How often the display is refreshed while no run ends.
 _TICK_SECONDS = 0.5

@@ -56,14 +56,7 @@ def judge(
     -------
     Scores
     """
-    query_codes, database_codes = hasher.encode(dataset.queries), hasher.encode(dataset.database)
+    codes = (hasher.encode(dataset.queries), hasher.encode(dataset.database))
     if truth is None:  # after encoding, which fails at once if the model does not fit the data
         truth = dataset_truth(dataset, setting, show_progress=show_progress)
-    return evaluate(
-        query_codes,
-        database_codes,
-        truth,
-        n_bits=hasher.n_bits_,
-        protocol=setting.protocol,
-        show_progress=show_progress,
-    )
+    return evaluate(*codes, truth, n_bits=hasher.n_bits_, protocol=setting.protocol, show_progress=show_progress)

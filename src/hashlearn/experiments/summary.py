@@ -9,22 +9,10 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from hashlearn.datasets import DATASETS
-from hashlearn.experiments.grid import (
-    Entry,
-    Experiment,
-    Run,
-    entry_setting,
-    experiment,
-    is_drawn,
-    names,
-    plan_runs,
-    quick,
-    study_names,
-)
+from hashlearn.experiments import grid
+from hashlearn.experiments.grid import Entry, Experiment, Run
 from hashlearn.experiments.results import Record, changed_parameters, setting_record
 from hashlearn.hashers import METHODS
-
-__all__ = ["Cell", "Outcomes", "group_outcomes", "measure_label", "signed_points"]
 
 _MEASURES = {
     "map": "mAP",
@@ -100,11 +88,6 @@ class Outcomes:
                 values[record["seed"]] = record["codes"][measure]
         return values
 
-    def number(self, method: str, n_bits: int, part: str, name: str) -> Cell | None:
-        """Return another number of the records unchanged, such as ``("training", "seconds")``."""
-        values = [r[part][name] for r in self.of(method, n_bits) if r[part].get(name) is not None]
-        return Cell(tuple(map(float, values))) if values else None
-
     def paired(self, method: str, other: str, n_bits: int, measure: str) -> tuple[Cell, Cell] | None:
         """Return both methods' values at the seeds that both have.
 
@@ -112,7 +95,7 @@ class Outcomes:
         """
         ours, theirs = (self._by_seed(name, n_bits, measure) for name in (method, other))
         for values, name, others in ((ours, method, theirs), (theirs, other, ours)):
-            if len(values) == 1 and not is_drawn(self.experiment, self._entry(name), self.data):
+            if len(values) == 1 and not grid.is_drawn(self.experiment, self.experiment.entry(name), self.data):
                 values |= dict.fromkeys(others, *values.values())
         seeds = [seed for seed in ours if seed in theirs]
         if not seeds:
@@ -127,11 +110,11 @@ class Outcomes:
     @property
     def plan(self) -> Experiment:
         """The experiment as it was run: in full, or its small version on this data set."""
-        return quick(self.experiment, self.data) if self.small else self.experiment
+        return grid.quick(self.experiment, self.data) if self.small else self.experiment
 
     def planned(self) -> list[Run]:
         """Return all runs of the experiment on this data set."""
-        return list(plan_runs(self.plan, self.data))
+        return list(grid.plan_runs(self.plan, self.data))
 
     def missing(self) -> list[Run]:
         """Return the runs that have no result."""
@@ -155,10 +138,7 @@ class Outcomes:
         return sorted({int(record["n_bits"]) for record in self.records})
 
     def label(self, method: str) -> str:
-        return self._entry(method).label
-
-    def _entry(self, method: str) -> Entry:
-        return next(entry for entry in self.experiment.entries if entry.name == method)
+        return self.experiment.entry(method).label
 
 
 def group_outcomes(records: Iterable[Record]) -> list[Outcomes]:
@@ -171,11 +151,11 @@ def group_outcomes(records: Iterable[Record]) -> list[Outcomes]:
         data = record["data"]
         groups.setdefault((record["experiment"], data["name"], bool(data.get("limit"))), []).append(record)
     outcomes = []
-    for name in (*names(), *study_names()):
+    for name in (*grid.names(), *grid.study_names()):
         for (other, data, small), group in groups.items():
-            if other != name or data not in (DATASETS if small else experiment(name).data):
+            if other != name or data not in (DATASETS if small else grid.experiment(name).data):
                 continue
-            one = Outcomes(experiment(name), data, tuple(group))
+            one = Outcomes(grid.experiment(name), data, tuple(group))
             identities = {entry.name: _identity(one.plan, entry) for entry in one.plan.entries}
             fitting = tuple(record for record in group if _record_identity(record) == identities.get(record["method"]))
             if fitting:
@@ -185,7 +165,7 @@ def group_outcomes(records: Iterable[Record]) -> list[Outcomes]:
 
 def _identity(plan: Experiment, entry: Entry) -> str:
     """What all runs of an entry in an experiment have in common, whatever their length and seed."""
-    revision, setting = METHODS[entry.method].revision, setting_record(entry_setting(plan, entry))
+    revision, setting = METHODS[entry.method].revision, setting_record(grid.entry_setting(plan, entry))
     return json.dumps([entry.method, revision, changed_parameters(entry), setting], sort_keys=True)
 
 

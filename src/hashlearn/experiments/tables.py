@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from hashlearn.datasets import DATASETS
@@ -14,22 +15,6 @@ from hashlearn.experiments.grid import names
 from hashlearn.experiments.results import Record, run_seconds
 from hashlearn.experiments.summary import Cell, Outcomes, measure_label, signed_points
 from hashlearn.progress import count, duration
-
-__all__ = [
-    "Table",
-    "Td",
-    "available_measures",
-    "code_table",
-    "cost_table",
-    "difference_table",
-    "missing_words",
-    "overview",
-    "parameter_words",
-    "protocol_words",
-    "published_table",
-    "score_table",
-    "warning_words",
-]
 
 _NOTHING = "–"
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?(?!\w)")
@@ -66,36 +51,30 @@ def available_measures(outcomes: Outcomes) -> list[str]:
     return [name for name in (*outcomes.experiment.measures, "map_new") if name in known]
 
 
+def measure_tables(outcomes: Outcomes, measure: str) -> list[Table]:
+    """Return the tables of a measure: scores, differences in an ablation, and a comparison with published scores."""
+    tables = (score_table(outcomes, measure), _difference_table(outcomes, measure), _published_table(outcomes, measure))
+    return [table for table in tables if table is not None]
+
+
 def score_table(outcomes: Outcomes, measure: str) -> Table:
     """Tabulate mean ± standard deviation of each method at each number of bits."""
-    cells = {
-        (method, n_bits): cell
-        for method in outcomes.methods
-        for n_bits in outcomes.bits
-        if (cell := outcomes.cell(method, n_bits, measure)) is not None
-    }
-    best = {
-        n_bits: max((f"{cell.mean:.2f}" for (_, b), cell in cells.items() if b == n_bits), key=float, default="")
-        for n_bits in outcomes.bits
-    }
-
-    def field(method: str, n_bits: int) -> Td:
-        cell = cells.get((method, n_bits))
-        return (
-            Td(_NOTHING)
-            if cell is None
-            else Td(cell.words(), len(outcomes.methods) > 1 and f"{cell.mean:.2f}" == best[n_bits])
-        )
-
-    rows = [
-        (Td(outcomes.label(method)), *(field(method, b) for b in outcomes.bits), Td(_runs(outcomes, method)))
-        for method in outcomes.methods
-    ]
+    methods = outcomes.methods
+    columns = []
+    for n_bits in outcomes.bits:
+        cells = [outcomes.cell(method, n_bits, measure) for method in methods]
+        means = ["" if cell is None else f"{cell.mean:.2f}" for cell in cells]
+        best = max(filter(None, means), key=float, default=None) if len(methods) > 1 else None
+        columns.append([Td(_words(cell), mean == best) for cell, mean in zip(cells, means, strict=True)])
+    labels = [Td(outcomes.label(method)) for method in methods]
+    runs = [Td(_runs(outcomes, method)) for method in methods]
+    rows = tuple(zip(labels, *columns, runs, strict=True))
     head = ("method", *(f"{n_bits} bits" for n_bits in outcomes.bits), "runs")
-    return Table(f"{measure_label(measure)}, percent", head, tuple(rows), _first_variant(outcomes))
+    first_variant = next((i for i, name in enumerate(methods) if name in outcomes.experiment.variants), None)
+    return Table(f"{measure_label(measure)}, percent", head, rows, first_variant)
 
 
-def published_table(outcomes: Outcomes, measure: str) -> Table | None:
+def _published_table(outcomes: Outcomes, measure: str) -> Table | None:
     """Tabulate our scores beside published ones; None if there are none of the methods that were run."""
     published = {
         method: values
@@ -107,40 +86,36 @@ def published_table(outcomes: Outcomes, measure: str) -> Table | None:
         return None
     rows = []
     for method, values in published.items():
-        row = [Td(outcomes.label(method))]
+        row = [outcomes.label(method)]
         for n_bits in bits:
             cell, theirs = outcomes.cell(method, n_bits, measure), values.get(n_bits)
-            row.append(Td(_NOTHING if cell is None else cell.words()))
-            row.append(Td(_NOTHING if theirs is None else f"{theirs:.2f}"))
-            row.append(Td(_NOTHING if cell is None or theirs is None else signed_points(cell.mean - theirs)))
-        rows.append(tuple(row))
+            row.append(_words(cell))
+            row.append(_NOTHING if theirs is None else f"{theirs:.2f}")
+            row.append(_NOTHING if cell is None or theirs is None else signed_points(cell.mean - theirs))
+        rows.append(tuple(map(Td, row)))
     head = ["method"]
     for n_bits in bits:
         head += [f"{n_bits} bits, ours", "published", "difference"]
     return Table(f"{measure_label(measure)}, percent: ours beside the published", tuple(head), tuple(rows))
 
 
-def difference_table(outcomes: Outcomes, measure: str) -> Table | None:
+def _difference_table(outcomes: Outcomes, measure: str) -> Table | None:
     """Tabulate the difference of each method from the subject of an ablation; None for other experiments."""
     subject = outcomes.experiment.subject
     if not ablates(outcomes.experiment) or outcomes.methods == [subject] or subject not in outcomes.methods:
         return None
-
-    def field(cell: Cell | None) -> Td:
-        return Td(_NOTHING if cell is None else cell.words(signed=True))
-
-    rows = [
-        (Td(outcomes.label(name)), *(field(outcomes.difference(name, subject, b, measure)) for b in outcomes.bits))
-        for name in outcomes.methods
-        if name != subject
-    ]
+    rows = []
+    for name in outcomes.methods:
+        if name != subject:
+            cells = (outcomes.difference(name, subject, n_bits, measure) for n_bits in outcomes.bits)
+            rows.append((Td(outcomes.label(name)), *(Td(_words(cell, signed=True)) for cell in cells)))
     caption = f"{measure_label(measure)}, percentage points from {outcomes.label(subject)}, mean over seeds"
     return Table(caption, ("method", *(f"{n_bits} bits" for n_bits in outcomes.bits)), tuple(rows))
 
 
 def code_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
     """Tabulate statistics of the codes, averaged over seeds, for all numbers of bits or for ``bits``."""
-    columns = {
+    columns: dict[str, tuple[str, int, str]] = {
         "imbalance": ("imbalance", 1, ".3f"),
         "max_imbalance": ("largest", 1, ".3f"),
         "correlation": ("correlation", 1, ".3f"),
@@ -149,56 +124,43 @@ def code_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
         "utilization": ("utilization, %", 100, ".1f"),
         "entropy": ("entropy, bits", 1, ".2f"),
     }
-    empty = sorted({name for record in outcomes.records for name in record["scores"] if name.startswith("empty@")})
-    head = ("method", "bits", *(words for words, *_ in columns.values()))
+    empty = {name for record in outcomes.records for name in record["scores"] if name.startswith("empty@")}
+    columns |= {name: (f"empty at {name.removeprefix('empty@')}, %", 1, ".1f") for name in sorted(empty)}
     rows = []
     for method, n_bits in _pairs(outcomes, bits):
-        row = [Td(outcomes.label(method)), Td(str(n_bits))]
+        row = [outcomes.label(method), str(n_bits)]
         for name, (_, factor, form) in columns.items():
-            cell = outcomes.number(method, n_bits, "codes", name)
-            row.append(Td(_NOTHING if cell is None else f"{factor * cell.mean:{form}}"))
-        for name in empty:
             cell = outcomes.cell(method, n_bits, name)
-            row.append(Td(_NOTHING if cell is None else f"{cell.mean:.1f}"))
-        rows.append(tuple(row))
+            row.append(_NOTHING if cell is None else f"{factor * cell.mean:{form}}")
+        rows.append(tuple(map(Td, row)))
     caption = (
         "Statistics of the database codes, mean over runs. Imbalance: mean and largest |mean of a bit|, bits as ±1. "
         "Correlation: mean and largest |correlation of two bits|. Utilization: distinct codes, as a share of the "
         "largest possible number. Empty: queries without any item within the radius"
     )
-    return Table(caption, (*head, *(f"empty at {name.removeprefix('empty@')}, %" for name in empty)), tuple(rows))
+    return Table(caption, ("method", "bits", *(words for words, *_ in columns.values())), tuple(rows))
 
 
 def cost_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
     """Tabulate time and memory, for all numbers of bits or for ``bits``."""
     rows = []
     for method, n_bits in _pairs(outcomes, bits):
-        seconds, cpu, peak = (
-            outcomes.number(method, n_bits, "training", name) for name in ("seconds", "cpu_seconds", "peak_bytes")
-        )
-        encoding = [record["encoding_microseconds"] for record in outcomes.of(method, n_bits)]
-        cores = sorted({record["machine"]["cores"] for record in outcomes.of(method, n_bits)})
-        fields = (
-            ", ".join(map(str, cores)),
-            _NOTHING if seconds is None else _amount(min(seconds.values)),
-            _NOTHING if seconds is None else _amount(seconds.mean),
-            _NOTHING if cpu is None else _amount(cpu.mean),
-            _NOTHING if peak is None else f"{max(peak.values) / 1e6:,.0f}",
-            _amount(min(encoding)),
-        )
-        rows.append((Td(outcomes.label(method)), Td(str(n_bits)), *map(Td, fields)))
-    head = (
-        "method",
-        "bits",
-        "cores",
-        "training, s (min)",
-        "mean",
-        "CPU, s (mean)",
-        "peak memory, MB",
-        "encoding, µs per vector",
-    )
+        records = outcomes.of(method, n_bits)
+        seconds = [record["training"]["seconds"] for record in records]
+        peaks = [peak for record in records if (peak := record["training"].get("peak_bytes")) is not None]
+        row = {
+            "method": outcomes.label(method),
+            "bits": str(n_bits),
+            "cores": ", ".join(map(str, sorted({record["machine"]["cores"] for record in records}))),
+            "training, s (min)": _amount(min(seconds)),
+            "mean": _amount(fmean(seconds)),
+            "CPU, s (mean)": _amount(fmean(record["training"]["cpu_seconds"] for record in records)),
+            "peak memory, MB": f"{max(peaks) / 1e6:,.0f}" if peaks else _NOTHING,
+            "encoding, µs per vector": _amount(min(record["encoding_microseconds"] for record in records)),
+        }
+        rows.append(row)
     caption = "Time and memory. Cores: available to a run. Peak memory: of the whole process, including the data"
-    return Table(caption, head, tuple(rows))
+    return Table(caption, tuple(rows[0]), tuple(tuple(map(Td, row.values())) for row in rows))
 
 
 def warning_words(outcomes: Outcomes) -> list[str]:
@@ -328,6 +290,10 @@ def _each(words: Iterable[str]) -> list[str]:
     return sorted(set(words))
 
 
+def _words(cell: Cell | None, *, signed: bool = False) -> str:
+    return _NOTHING if cell is None else cell.words(signed=signed)
+
+
 def _amount(value: float) -> str:
     """Format a number with three digits or more."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
@@ -342,8 +308,3 @@ def _runs(outcomes: Outcomes, method: str) -> str:
     """Format the number of runs, for each number of bits if they differ."""
     counts = [len(outcomes.of(method, n_bits)) for n_bits in outcomes.bits]
     return str(counts[0]) if len(set(counts)) == 1 else " / ".join(map(str, counts))
-
-
-def _first_variant(outcomes: Outcomes) -> int | None:
-    rows = [i for i, method in enumerate(outcomes.methods) if method in outcomes.experiment.variants]
-    return rows[0] if rows else None

@@ -6,11 +6,10 @@ The precision "ubinary" has the same layout as packed codes (:mod:`hashlearn.cod
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from hashlearn._arrays import Array, Bytes
 from hashlearn.codes import check_codes
 
 PRECISIONS = ("ubinary", "binary")
@@ -36,7 +35,7 @@ def check_whole_bytes(n_bits: int) -> None:
         )
 
 
-def to_sentence_transformers(codes: ArrayLike, n_bits: int, precision: str = "ubinary") -> NDArray[Any]:
+def to_sentence_transformers(codes: ArrayLike, n_bits: int, precision: str = "ubinary") -> Array:
     """Convert packed codes (n, n_bits / 8) to "ubinary" (uint8) or "binary" (int8) embeddings of the same shape.
 
     The bits equal those of sentence-transformers' ``quantize_embeddings`` of ``decision_function``, except for values
@@ -55,7 +54,7 @@ def to_sentence_transformers(codes: ArrayLike, n_bits: int, precision: str = "ub
     return checked.copy() if precision == "ubinary" else (checked ^ np.uint8(128)).view(np.int8)
 
 
-def from_sentence_transformers(embeddings: ArrayLike) -> NDArray[np.uint8]:
+def from_sentence_transformers(embeddings: ArrayLike) -> Bytes:
     """Convert "ubinary" (uint8) or "binary" (int8) embeddings to packed codes (n, bytes) of 8 bits per byte."""
     array = np.asarray(embeddings)
     if array.dtype not in (np.uint8, np.int8):

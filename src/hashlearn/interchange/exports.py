@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Bytes
 from hashlearn.codes import n_bytes, unpack
 from hashlearn.collection import Collection, Item
 from hashlearn.errors import import_extra, shown
@@ -139,7 +139,7 @@ def _payload_text(item: Item) -> str | None:
     return None if item.payload is None else json.dumps(item.payload, ensure_ascii=False)
 
 
-def _bit_strings(codes: NDArray[np.uint8], n_bits: int) -> list[str]:
+def _bit_strings(codes: Bytes, n_bits: int) -> list[str]:
     """Each code as text, ``0110…``."""
     text = (unpack(codes, n_bits) + ord("0")).tobytes().decode("ascii")
     return [text[i : i + n_bits] for i in range(0, len(text), n_bits)]

@@ -35,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+from hashlearn._arrays import Array, DType
 from hashlearn.errors import MissingExtraError, find_renamed
 from hashlearn.storage import atomic_path
 from hashlearn.vectors._hdf5 import read_hdf5, write_hdf5
@@ -42,17 +43,7 @@ from hashlearn.vectors._labels import read_labels
 from hashlearn.vectors._numpy import read_npy, read_npz, write_npy, write_npz
 from hashlearn.vectors._parquet import read_parquet, write_parquet
 from hashlearn.vectors._raw import read_bin, read_texmex, write_bin, write_texmex
-from hashlearn.vectors._rules import (
-    Array,
-    DType,
-    bad,
-    check_dtype,
-    check_exact,
-    check_regular,
-    check_shape,
-    check_values,
-    refusing,
-)
+from hashlearn.vectors._rules import bad, check_dtype, check_exact, check_regular, check_shape, check_values, refusing
 
 __all__ = ["FORMATS", "VectorFormat", "get_format", "read_labels", "read_vectors", "write_vectors"]
 

@@ -10,23 +10,15 @@ import io
 import math
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from hashlearn._arrays import Array, DType
 from hashlearn.errors import import_extra
-from hashlearn.vectors._rules import (
-    Array,
-    DType,
-    allocate,
-    bad,
-    blocks,
-    check_dtype,
-    check_shape,
-    pick,
-    refusing,
-)
+from hashlearn.vectors._rules import allocate, bad, blocks, check_dtype, check_shape, pick, refusing
 
 _CHUNK_BYTES = 1 << 20
 _MAX_NAMES = 300  # listed from the top level
@@ -184,11 +176,7 @@ class _DeferredErrorFile:
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        if self.error is None:
-            try:
-                self._write(view)
-            except BaseException as error:  # HDF5 would crash on KeyboardInterrupt too
-                self.error = error
+        self._attempt(lambda: self._write(view))
         if self.error is not None:
             self._pending.append((self._position, bytes(view)))
         self._position += len(view)
@@ -225,17 +213,17 @@ class _DeferredErrorFile:
 
     def truncate(self, size: int | None = None) -> int:
         size = self._position if size is None else size
-        if self.error is None:
-            try:
-                self._raw.truncate(size)
-            except BaseException as error:
-                self.error = error
+        self._attempt(lambda: self._raw.truncate(size))
         self._end = size
         return size
 
     def flush(self) -> None:
+        self._attempt(self._raw.flush)
+
+    def _attempt(self, operation: Callable[[], object]) -> None:
+        """Call ``operation`` unless an earlier one failed, and store its error."""
         if self.error is None:
             try:
-                self._raw.flush()
-            except BaseException as error:
+                operation()
+            except BaseException as error:  # HDF5 would crash on KeyboardInterrupt too
                 self.error = error

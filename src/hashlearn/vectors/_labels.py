@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from hashlearn._arrays import Array
 from hashlearn.vectors._numpy import read_npy_header
-from hashlearn.vectors._rules import Array, bad, check_memory, check_regular, refusing
+from hashlearn.vectors._rules import bad, check_memory, check_regular, refusing
 
 _LABEL_CODE = re.compile(r"[<>|=]?(b1|f[248]|[iu][1248]|[US][1-9][0-9]{0,8})")
 _DECODED = 4  # bytes per character that Python may need for a decoded string
@@ -40,10 +41,7 @@ def _read_text_labels(path: Path) -> Array:
     check_memory(path, _DECODED * size, f"a text of {size} bytes, {_DECODED * size} when decoded")
     labels: list[str] = []
     known: dict[str, str] = {}  # equal labels share one object
-    with (
-        refusing(path, "is not a text file in UTF-8", OSError),
-        open(path, encoding="utf-8-sig") as file,
-    ):
+    with refusing(path, "is not a text file in UTF-8", OSError), open(path, encoding="utf-8-sig") as file:
         for line in file:
             label = line.strip()
             labels.append(known.setdefault(label, label))

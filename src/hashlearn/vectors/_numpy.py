@@ -11,13 +11,12 @@ from typing import IO, Literal, NamedTuple
 
 import numpy as np
 
+from hashlearn._arrays import Array, DType
 from hashlearn.errors import VectorFileError
 from hashlearn.vectors._rules import (
     BLOCK_BYTES,
     DEFLATE_LIMIT,
     NUMBER_RULE,
-    Array,
-    DType,
     allocate,
     bad,
     blocks,

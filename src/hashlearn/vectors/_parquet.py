@@ -11,12 +11,11 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from hashlearn._arrays import Array, DType
 from hashlearn.errors import import_extra
 from hashlearn.vectors._rules import (
     BLOCK_BYTES,
     NUMBER_RULE,
-    Array,
-    DType,
     allocate,
     bad,
     blocks,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hashlearn.vectors._rules import Array, DType, bad, blocks, check_bytes, check_shape
+from hashlearn._arrays import Array, DType
+from hashlearn.vectors._rules import bad, blocks, check_bytes, check_shape
 
 
 def read_texmex(path: Path, dtype: DType) -> Array:

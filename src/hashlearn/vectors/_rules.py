@@ -8,15 +8,12 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 
+from hashlearn._arrays import Array, DType
 from hashlearn.errors import VectorFileError
 from hashlearn.memory import free_memory
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
-DType: TypeAlias = "np.dtype[Any]"
 
 BLOCK_BYTES = 1 << 24
 DEFLATE_LIMIT = 1032  # the largest compression ratio of deflate
