@@ -422,3 +422,20 @@ def test_what_is_no_file_is_refused_at_once(run, tmp_path, make):
     make(Results(tmp_path).path("ablation"))
     with pytest.raises(OSError, match=r"a (regular )?file is needed; it is a .*ablation.jsonl"):
         Results(tmp_path).check()
+
+
+@pytest.mark.parametrize("foreign", [b"my precious notes", b'{"forma', b'{"mine": 1}'])
+def test_a_foreign_file_without_a_last_newline_is_left_alone(run, tmp_path, foreign):
+    path = tmp_path / f"{run.experiment}.jsonl"
+    path.write_bytes(foreign)
+    results = Results(tmp_path)
+    if foreign == b'{"forma':  # may be the beginning of a record, which a writer was stopped in
+        assert results.find(run, "k") is None
+        results.write(run, "k", RECORD)
+        assert len(list(Results(tmp_path).all())) == 1
+        return
+    with pytest.raises(ValueError, match="is not a file of results"):
+        results.find(run, "k")
+    with pytest.raises(ValueError, match="not a result"):
+        results.write(run, "k", RECORD)
+    assert path.read_bytes() == foreign

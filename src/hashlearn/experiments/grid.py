@@ -229,7 +229,11 @@ def quick(chosen: Experiment, data: str | None = None) -> Experiment:
         bits=tuple(small["bits"]),
         seeds=small["seeds"],
         entries=tuple(
-            _with(_with(entry, shorter.get(entry.method, {})), shorter.get(entry.name, {})) for entry in chosen.entries
+            # A study keeps what it compares.
+            _with(entry, {**shorter.get(entry.method, {}), **entry.parameters})
+            if chosen.held_out
+            else _with(_with(entry, shorter.get(entry.method, {})), shorter.get(entry.name, {}))
+            for entry in chosen.entries
         ),
         fewer={},
         published={},

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 #: The version of a record's fields; part of every key.
 FORMAT = 1
+# How every line begins.
+_BEGINNING = b'{"format": '
 Record = dict[str, Any]
 _NUMBER = (int, float)
 _PARTS = ("train", "database", "queries")
@@ -278,6 +280,9 @@ class Results:
                 if len(line) > _MAX_BYTES:
                     raise ValueError(f"{path} is not a file of results: line {number} is too long.")
                 if not line.endswith(b"\n"):
+                    if not _may_be_torn(line):
+                        damaged.append(f"line {number} is not a result")
+                        break
                     self._report(f"{path}: line {number} is cut off, and counts as missing")
                     break
                 try:
@@ -328,7 +333,16 @@ def _cut_torn_line(file: IO[bytes]) -> int:
     if file.read(1) in (b"\n", b""):
         return size
     file.seek(0)
-    return file.truncate(file.read(size).rfind(b"\n") + 1)
+    content = file.read(size)
+    end = content.rfind(b"\n") + 1
+    if not _may_be_torn(content[end:]):
+        raise ValueError(f"{file.name} ends with something that is not a result. Remove it, or choose another folder.")
+    return file.truncate(end)
+
+
+def _may_be_torn(line: bytes) -> bool:
+    """Whether a line without an end may be the beginning of a record; anything else is somebody else's."""
+    return _BEGINNING.startswith(line[: len(_BEGINNING)])
 
 
 def _lock(file: IO[bytes], *, exclusive: bool) -> None:
