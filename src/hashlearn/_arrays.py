@@ -13,3 +13,6 @@ Floats = NDArray[np.float64]
 #: Codes as signs, ±1.
 Signs = NDArray[np.int8]
 Indices = NDArray[np.intp]
+#: Packed codes, (n, n_bytes).
+Codes = NDArray[np.uint8]
+Ids = NDArray[np.int64]

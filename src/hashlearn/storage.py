@@ -20,23 +20,7 @@ from typing import IO, Any
 
 import numpy as np
 
-__all__ = [
-    "atomic_path",
-    "atomic_paths",
-    "cache_dir",
-    "cached_array",
-    "check_target",
-    "content_key",
-    "is_sealed",
-    "is_unicode",
-    "open_regular",
-    "parse_json",
-    "seal",
-    "sha256_file",
-    "sweep_folders",
-    "sync_folder",
-    "user_path",
-]
+from hashlearn._arrays import Array
 
 logger = logging.getLogger(__name__)
 
@@ -357,7 +341,7 @@ def _seal_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
-def content_key(*parts: np.ndarray[Any, Any] | str | int | float | None) -> str:
+def content_key(*parts: Array | str | int | float | None) -> str:
     """SHA-256 of arrays (type, shape and bytes) and plain values: equal content, equal key."""
     digest = hashlib.sha256()
     for part in parts:
@@ -372,7 +356,7 @@ def content_key(*parts: np.ndarray[Any, Any] | str | int | float | None) -> str:
     return digest.hexdigest()
 
 
-def cached_array(folder: str, key: str, compute: Callable[[], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def cached_array(folder: str, key: str, compute: Callable[[], Array]) -> Array:
     """Load the array stored under ``key`` in the cache as a memory map; compute and store it if it is missing.
 
     The stored file is verified by its checksum, and recreated if it is damaged. If the cache can't be written, a

@@ -67,11 +67,9 @@ PicturesFolder = Annotated[
 
 def refuse_options(why: str, **options: object) -> None:
     """Raise an error for options that were given but would have no effect."""
-    given = [
-        f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None and value is not False
-    ]
+    given = [name.replace("_", "-") for name, value in options.items() if value is not None and value is not False]
     if given:
-        raise ValueError(f"{why}, so {' and '.join(given)} would have no effect: leave it out.")
+        raise ValueError(f"{why}, so --{' and --'.join(given)} would have no effect: leave it out.")
 
 
 def check_folder(option: str, path: Path | None) -> None:

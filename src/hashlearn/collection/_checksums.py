@@ -14,6 +14,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from hashlearn._arrays import Codes, Ids
+
 _STEP = 0x9E3779B97F4A7C15
 _MODULUS = 1 << 64
 
@@ -25,8 +27,8 @@ class Damage(Exception):
 class Rows(NamedTuple):
     """Items ordered by id: ids (n,), packed codes (n, n_bytes), sources and payloads as they are stored."""
 
-    ids: NDArray[np.int64]
-    codes: NDArray[np.uint8]
+    ids: Ids
+    codes: Codes
     sources: Sequence[str | None]
     payloads: Sequence[str | None]
 

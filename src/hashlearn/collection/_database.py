@@ -10,8 +10,8 @@ from threading import RLock
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Codes, Ids
 from hashlearn.collection import _schema
 from hashlearn.collection._checksums import EMPTY, Damage, Rows, Tally, check_rows, resized, tally, to_meta
 from hashlearn.collection._connection import APPLICATION_ID, OpenFile, translated
@@ -240,7 +240,7 @@ class Database:
 
     # -- items --------------------------------------------------------------------------------------------------------
 
-    def codes(self, first: int | None = None, last: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    def codes(self, first: int | None = None, last: int | None = None) -> tuple[Ids, Codes]:
         """Read ids, ascending, and packed codes of all items, or of those with ids from ``first`` to ``last``."""
         self.check_process()
         with self.lock, translated(self.path):
@@ -296,7 +296,7 @@ class Database:
         finally:
             self._opened.check_unchanged()
 
-    def tally_items(self, ids: NDArray[np.int64]) -> Tally:
+    def tally_items(self, ids: Ids) -> Tally:
         """The checksum of those of these items that exist."""
         rows = sorted(self.select(_ITEM, "id", ids.tolist()))
         with translated(self.path):
@@ -327,7 +327,7 @@ class Database:
             raise CollectionError(f"{self.path} is damaged: its log of changes is empty.")
         return int(number)
 
-    def log_change(self, ids: NDArray[np.int64]) -> None:
+    def log_change(self, ids: Ids) -> None:
         """Log which ids are changed, in the transaction that changes them."""
         if not len(ids):
             return

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Codes
 from hashlearn.storage import is_unicode
 
 
@@ -22,7 +22,7 @@ class Item:
     payload: Any
 
 
-def to_blobs(codes: NDArray[np.uint8]) -> Iterable[bytes]:
+def to_blobs(codes: Codes) -> Iterable[bytes]:
     content, width = np.ascontiguousarray(codes).tobytes(), codes.shape[1]
     return (content[i : i + width] for i in range(0, len(content), width))
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from hashlearn._arrays import Array, Codes, Ids, Indices
 from hashlearn.codes import check_codes
 from hashlearn.collection import _connection, ingest
 from hashlearn.collection._checksums import EMPTY, Rows, Tally, tally
@@ -23,7 +24,7 @@ from hashlearn.collection._items import Item, check_sources, payload_texts, to_b
 from hashlearn.collection.ingest import Ingested
 from hashlearn.errors import CollectionError, ImageError, ModelFileError
 from hashlearn.search import Matches, Neighbors
-from hashlearn.search.index import HammingIndex, Ids, check_ids
+from hashlearn.search.index import HammingIndex, check_ids
 from hashlearn.storage import check_target, parse_json
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class _Change(NamedTuple):
     """What a transaction does to the codes: the ids it removes, and the codes it adds with their ids."""
 
     removed: Ids
-    codes: NDArray[np.uint8]
+    codes: Codes
     ids: Ids
     #: The tally, after the change, of the items that were added or changed.
     tally: Tally
@@ -275,7 +276,7 @@ class Collection:
             raise ValueError(f"{self.path} was made of vectors, not of pictures: give a file of vectors.")
         return extractor
 
-    def encode(self, vectors: ArrayLike) -> NDArray[np.uint8]:
+    def encode(self, vectors: ArrayLike) -> Codes:
         """Compute the packed codes of vectors with the collection's model."""
         model = self.model
         if model is None:
@@ -313,7 +314,7 @@ class Collection:
 
     def add_vectors(
         self,
-        vectors: NDArray[Any],
+        vectors: Array,
         *,
         ids: ArrayLike | None = None,
         payloads: Sequence[Any] | None = None,
@@ -402,7 +403,7 @@ class Collection:
         if known.any():
             raise ValueError(f"id {given[known].min()} is in the collection already.")
 
-    def _find_new(self, ids: Ids | None, sources: list[str | None]) -> NDArray[np.intp]:
+    def _find_new(self, ids: Ids | None, sources: list[str | None]) -> Indices:
         """Rows whose id, or else whose source, is neither in the collection nor in an earlier row."""
         if ids is not None:
             return np.flatnonzero(~self.index.contains(ids))
@@ -545,7 +546,7 @@ class Collection:
         self._check_known(given)
         return self._search_codes(self.index.reconstruct(given), k, radius)
 
-    def _search_codes(self, codes: NDArray[np.uint8], k: int | None, radius: int | None) -> list[list[Match]]:
+    def _search_codes(self, codes: Codes, k: int | None, radius: int | None) -> list[list[Match]]:
         if radius is not None:
             if k is not None:
                 raise ValueError("give k or radius, not both.")
@@ -592,7 +593,7 @@ class Collection:
                     raise ValueError(f"id {id} is not in the collection.")
         return [items[id] for id in given if id in items]
 
-    def batches(self, size: int = 10_000) -> Iterator[tuple[NDArray[np.uint8], list[Item]]]:
+    def batches(self, size: int = 10_000) -> Iterator[tuple[Codes, list[Item]]]:
         """Iterate over codes and items, by id, as they are in the file at the start, whatever others change meanwhile.
 
         Raises a :class:`~hashlearn.errors.CollectionError` after the last batch if the checksum is wrong.
@@ -650,7 +651,7 @@ class Collection:
         self._exchange(self.index.ids, codes, ids)
         self._seen = number
 
-    def _exchange(self, removed: Ids, codes: NDArray[np.uint8], ids: Ids) -> None:
+    def _exchange(self, removed: Ids, codes: Codes, ids: Ids) -> None:
         """Apply a change that was read from the file."""
         try:
             self.index.exchange(removed, codes, ids)

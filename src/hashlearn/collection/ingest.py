@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hashlearn._arrays import Array, Codes
 from hashlearn.collection._items import payload_texts
 from hashlearn.errors import ModelFileError
 from hashlearn.progress import progress_bar
@@ -71,7 +72,7 @@ def open_or_create(
     *,
     source: str,
     folder: str | os.PathLike[str] | None = None,
-    vectors: NDArray[Any] | None = None,
+    vectors: Array | None = None,
 ) -> Collection:
     """Open the collection at ``path`` if it was created with the same model and input, or create it.
 
@@ -224,7 +225,7 @@ def _source_namer(folder: str | os.PathLike[str], root: Path) -> Callable[[str],
 
 def add_vectors(
     collection: Collection,
-    vectors: NDArray[Any],
+    vectors: Array,
     *,
     ids: ArrayLike | None,
     payloads: Sequence[Any] | None,
@@ -269,7 +270,7 @@ def add_vectors(
     return result
 
 
-def _sortable(codes: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+def _sortable(codes: Codes) -> NDArray[np.bytes_]:
     """A copy of packed codes (n, n_bytes) as (n,) byte strings, which NumPy sorts."""
     return np.array(codes, order="C").view(f"S{codes.shape[1]}").reshape(-1)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from hashlearn._arrays import Array
 
 GRID = 4
 PAD = 32

@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hashlearn.features._gist_filters import GRID, PAD, Array, band_share, gabor, grid_means, mirror
+from hashlearn._arrays import Array
+from hashlearn.features._gist_filters import GRID, PAD, band_share, gabor, grid_means, mirror
 
 RANK_TOLERANCE = 1e-6  # singular values below this share of the scale's largest are dropped
 BLOCK = 256  # images per product: enough for BLAS, few enough for the cache

@@ -15,10 +15,11 @@ import os
 import stat
 import threading
 from contextlib import nullcontext
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from hashlearn._arrays import Array
 from hashlearn.errors import ImageError
 from hashlearn.features._silence import silent_pillow
 from hashlearn.memory import free_memory
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
 __all__ = ["MAX_BYTES", "MAX_PIXELS", "read_picture"]
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 MAX_PIXELS = 1 << 27
 """The largest number of pixels that is read. Pillow takes up to 16 bytes for each (WebP): 2.1 GB."""

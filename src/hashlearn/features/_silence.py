@@ -57,9 +57,8 @@ def silent_pillow() -> Iterator[None]:
         logging.getLogger(_LOGGER).addFilter(_state)
     _state.depth += 1
     try:
-        if getattr(
-            sys.flags, "context_aware_warnings", False
-        ):  # from Python 3.14 on, the filters of a thread come first
+        # From Python 3.14 on, the filters of a thread come first.
+        if getattr(sys.flags, "context_aware_warnings", False):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 yield

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from hashlearn._arrays import Array
 from hashlearn.errors import shown
 from hashlearn.features._gist_filters import (
     GRID,
     PAD,
-    Array,
     gabor,
     grid_means,
     mirror,

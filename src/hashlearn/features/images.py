@@ -10,10 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from hashlearn._arrays import Array
 from hashlearn.errors import ImageError
 from hashlearn.features._picture import read_picture
 from hashlearn.storage import is_unicode
@@ -26,7 +27,6 @@ __all__ = ["IMAGE_ENDINGS", "find_images", "image_vectors", "read_thumbnail"]
 
 logger = logging.getLogger(__name__)
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
 _Reading: TypeAlias = "Generator[tuple[str, Array | str]]"
 
 # fmt: off

@@ -8,8 +8,8 @@ from importlib.metadata import version
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Codes, Ids
 from hashlearn._safetensors import Span, read_array, read_frame, write_frame
 from hashlearn.codes import check_codes, n_bytes
 from hashlearn.errors import IndexFileError
@@ -25,8 +25,8 @@ _MAX_HEADER_BYTES = 1 << 20
 _MAX_ID = np.iinfo(np.int64).max - 1
 
 
-def write_index(path: str | os.PathLike[str], n_bits: int, codes: NDArray[np.uint8], ids: NDArray[np.int64]) -> None:
-    arrays: dict[str, NDArray[Any]] = {"codes": np.ascontiguousarray(codes), "ids": np.ascontiguousarray(ids)}
+def write_index(path: str | os.PathLike[str], n_bits: int, codes: Codes, ids: Ids) -> None:
+    arrays: dict[str, Array] = {"codes": np.ascontiguousarray(codes), "ids": np.ascontiguousarray(ids)}
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -37,9 +37,7 @@ def write_index(path: str | os.PathLike[str], n_bits: int, codes: NDArray[np.uin
     write_frame(path, arrays, json.dumps(header))
 
 
-def read_index(
-    path: str | os.PathLike[str], *, mmap: bool, check: bool
-) -> tuple[int, NDArray[np.uint8], NDArray[np.int64]]:
+def read_index(path: str | os.PathLike[str], *, mmap: bool, check: bool) -> tuple[int, Codes, Ids]:
     """Read n_bits, packed codes and ids; raise an IndexFileError if the file is invalid."""
 
     def refuse(why: str) -> IndexFileError:
@@ -94,7 +92,7 @@ def _read_header(file: IO[bytes]) -> tuple[int, Any, dict[str, Span]]:
     return n_bits, header.get("sha256"), spans
 
 
-def _array(file: IO[bytes], span: Span) -> NDArray[Any]:
+def _array(file: IO[bytes], span: Span) -> Array:
     if span.begin == span.end:
         return read_array(file, span)
     return np.asarray(np.memmap(file, dtype=span.dtype, mode="r", offset=span.begin, shape=span.shape))

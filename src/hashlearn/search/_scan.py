@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Codes
 from hashlearn.codes import code_words, distance_type, distances_into
 from hashlearn.threads import cores
 
-Codes = NDArray[np.uint8]
 Distances = NDArray[np.int32]
 Rows = NDArray[np.int64]
 
@@ -97,7 +97,7 @@ def _select(queries: Codes, codes: Codes, k: int, distances: Distances, rows: Ro
             faiss.hammings_knn_mc(a, b, *sizes, d, r)
 
 
-def _sort(queries: Codes, words: NDArray[Any], k: int, distances: Distances, rows: Rows) -> None:
+def _sort(queries: Codes, words: Array, k: int, distances: Distances, rows: Rows) -> None:
     n_bits = 8 * queries.shape[1]
     query_words = code_words(queries)
     row_distances = np.empty((1, words.shape[1]), dtype=distance_type(n_bits))

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from hashlearn.search._scan import Codes, Distances, Rows, merge_parts, one_openmp_thread, share
+from hashlearn._arrays import Codes
+from hashlearn.search._scan import Distances, Rows, merge_parts, one_openmp_thread, share
 
 # Nanoseconds (benchmarks/bench_search.py) of a query, a lookup, a candidate in a table, and an insertion into one, for
 # 200,000 codes and more. Fewer codes lie in the cache, and a scan is fast anyway.

@@ -13,18 +13,18 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hashlearn._arrays import Codes, Ids
 from hashlearn.codes import check_codes, n_bytes
 from hashlearn.search._answers import MISSING, Engine, Matches, Neighbors, Plan
 from hashlearn.search._planning import Costs, Ledger, Size, choose, plan_nearest, plan_within
-from hashlearn.search._scan import Codes, nearest_rows, padded, rows_within, scan_width
-from hashlearn.search._state import Ids, State, allowed, check_ids, find_rows, more, require_rows, take_rows
+from hashlearn.search._scan import nearest_rows, padded, rows_within, scan_width
+from hashlearn.search._state import State, allowed, check_ids, find_rows, more, require_rows, take_rows
 from hashlearn.search._tables import Estimate, Shape, Tables, min_queries
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["HammingIndex", "Ids", "check_ids"]
-
+__all__ = ["HammingIndex", "check_ids"]
 
 _NOT_COPIED = {"_content", "_changing", "_making", "_estimate", "_changed"}
 
