@@ -57,12 +57,6 @@ Input = Annotated[
         autocompletion=complete_dataset,
     ),
 ]
-CollectionFile = Annotated[Path, typer.Argument(metavar="COLLECTION", help="A collection (hashlearn index).")]
-Html = Annotated[Path | None, typer.Option(help="Also write a page with the pictures to this file.")]
-PicturesFolder = Annotated[
-    Path | None,
-    typer.Option("--pictures", help="With --html: show pictures below this folder. Default: the collection's folder."),
-]
 
 
 def refuse_options(why: str, **options: object) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from hashlearn._arrays import Codes, Ids
 from hashlearn.collection import _schema
-from hashlearn.collection._checksums import EMPTY, Damage, Rows, Tally, check_rows, resized, tally, to_meta
+from hashlearn.collection._checksums import EMPTY, Damage, Rows, Tally, check_rows, tally, to_meta
 from hashlearn.collection._connection import APPLICATION_ID, OpenFile, translated
 from hashlearn.collection._schema import check_schema, log_table, meta_crc, read_meta
 from hashlearn.errors import CollectionError
@@ -215,15 +215,12 @@ class Database:
             raise CollectionError(f"{self.path} is damaged: its {' or '.join(names)} does not have its checksum.")
         return [values[name] for name in names]
 
-    def _write_values(self, values: dict[str, Any]) -> None:
+    def write_meta(self, values: dict[str, Any]) -> None:
         rows = [(value, meta_crc(name, value), name) for name, value in values.items()]
         self.executemany("UPDATE meta SET value = ?, crc = ? WHERE name = ?", rows)
 
     def next_id(self) -> int:
         return int(self._read_values("next_id")[0])
-
-    def set_next_id(self, value: int) -> None:
-        self._write_values({"next_id": value})
 
     def tally(self) -> Tally | None:
         """The stored checksum of all items; None in a file of version 1."""
@@ -235,18 +232,14 @@ class Database:
         except ValueError:
             raise Damage("its checksum is not a number") from None
 
-    def set_tally(self, value: Tally) -> None:
-        self._write_values(to_meta(value))
-
     # -- items --------------------------------------------------------------------------------------------------------
 
     def codes(self, first: int | None = None, last: int | None = None) -> tuple[Ids, Codes]:
         """Read ids, ascending, and packed codes of all items, or of those with ids from ``first`` to ``last``."""
         self.check_process()
         with self.lock, translated(self.path):
-            parts = [(rows.ids, rows.codes) for rows in self._items(first, last)]
-        if not parts:
-            return np.empty(0, np.int64), np.empty((0, self._width), np.uint8)
+            parts = [(np.empty(0, np.int64), np.empty((0, self._width), np.uint8))]
+            parts += ((rows.ids, rows.codes) for rows in self._items(first, last))
         ids, codes = (np.concatenate(column) for column in zip(*parts, strict=True))
         return ids, codes
 
@@ -255,13 +248,15 @@ class Database:
 
         It uses another connection, so that other calls can run meanwhile.
         """
+        if size < 1:
+            raise ValueError(f"size must be at least 1; got {size}.")
         self.execute("SELECT 1")  # raises if this is closed, or the file was changed
         reader = Database(self.file, readonly=True)
         try:
             with translated(self.path):
                 # Without transact, whose lock would be held between batches.
                 reader._connection.execute("BEGIN")
-                items = resized(reader._items(), size)
+                items = reader._items(size=size)
             while True:
                 with translated(self.path):
                     rows = next(items, None)
@@ -271,7 +266,7 @@ class Database:
         finally:
             reader.close()
 
-    def _items(self, first: int | None = None, last: int | None = None) -> Iterator[Rows]:
+    def _items(self, first: int | None = None, last: int | None = None, size: int = _FETCH_SIZE) -> Iterator[Rows]:
         """Iterate over the items with ids from ``first`` to ``last``, by id; or over all, and check their checksum."""
         columns, where, expected, total = _ITEM, " WHERE id BETWEEN ? AND ?", None, EMPTY
         values: tuple[int | None, ...] = (first, last)
@@ -281,7 +276,7 @@ class Database:
             texts = "SELECT 1 FROM items WHERE source IS NOT NULL OR payload IS NOT NULL LIMIT 1"
             columns = _ITEM if self._connection.execute(texts).fetchone() else "id, code"
         cursor = self._connection.execute(f"SELECT {columns} FROM items{where} ORDER BY id", values)
-        while fetched := self._fetch(cursor):
+        while fetched := self._fetch(cursor, size):
             rows = check_rows(fetched, self._width)
             if expected is not None:
                 total = total.plus(tally(rows))
@@ -289,10 +284,10 @@ class Database:
         if expected is not None and total != expected:
             raise Damage("its items do not have the checksum that they were written with")
 
-    def _fetch(self, cursor: sqlite3.Cursor) -> list[Any]:
+    def _fetch(self, cursor: sqlite3.Cursor, size: int) -> list[Any]:
         self.check_process()
         try:
-            return cursor.fetchmany(_FETCH_SIZE)
+            return cursor.fetchmany(size)
         finally:
             self._opened.check_unchanged()
 

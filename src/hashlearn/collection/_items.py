@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hashlearn._arrays import Codes
-from hashlearn.storage import is_unicode
+from hashlearn.storage import is_unicode, parse_json
 
 
 @dataclass(frozen=True)
@@ -52,4 +52,13 @@ def to_json(name: str, value: Any) -> str:
         raise ValueError(f"{name} must be a JSON value; this one is nested too deep.") from None
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be a JSON value; got {value!r} ({error}).") from None
+    return text
+
+
+def info_text(info: dict[str, Any]) -> str:
+    text = to_json("info", info)
+    try:
+        parse_json(text)  # stricter than json.dumps, and used to read it back
+    except ValueError as error:
+        raise ValueError(f"info must be a JSON value; {error}.") from None
     return text

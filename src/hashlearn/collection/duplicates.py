@@ -100,6 +100,5 @@ def _merge(group: Indices, links: list[tuple[Indices, Indices]]) -> Indices:
 
 def _groups(ids: Ids, group: Indices) -> list[Ids]:
     order = np.argsort(group, kind="stable")
-    sizes = np.bincount(group) if len(group) else np.empty(0, np.intp)
-    parts = np.split(ids[order], np.cumsum(sizes)[:-1]) if len(sizes) else []
+    parts = np.split(ids[order], np.cumsum(np.bincount(group))[:-1])
     return sorted((part for part in parts if len(part) > 1), key=lambda part: (-len(part), int(part[0])))
