@@ -256,13 +256,7 @@ class Database:
             with translated(self.path):
                 # Without transact, whose lock would be held between batches.
                 reader._connection.execute("BEGIN")
-                items = reader._items(size=size)
-            while True:
-                with translated(self.path):
-                    rows = next(items, None)
-                if rows is None:
-                    return
-                yield rows
+                yield from reader._items(size=size)
         finally:
             reader.close()
 

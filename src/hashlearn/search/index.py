@@ -92,10 +92,6 @@ class HammingIndex:
     def _state(self) -> State:
         return self._content.state
 
-    @property
-    def _tables(self) -> Tables | None:
-        return self._content.tables
-
     def __len__(self) -> int:
         return len(self._state.ids)
 
