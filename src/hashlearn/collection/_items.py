@@ -28,9 +28,7 @@ def to_blobs(codes: Codes) -> Iterable[bytes]:
 
 
 def check_sources(sources: Sequence[str | None] | None, n: int) -> list[str | None]:
-    checked: list[str | None] = [None] * n if sources is None else list(sources)
-    if len(checked) != n:
-        raise ValueError(f"there must be a source for each of the {n} items; got {len(checked)}.")
+    checked = _one_each("source", sources, n)
     for source in checked:
         if source is not None and not (isinstance(source, str) and is_unicode(source)):
             raise ValueError(f"a source must be Unicode text or None; got {source!r}.")
@@ -38,10 +36,15 @@ def check_sources(sources: Sequence[str | None] | None, n: int) -> list[str | No
 
 
 def payload_texts(payloads: Sequence[Any] | None, n: int) -> list[str | None]:
-    values = [None] * n if payloads is None else list(payloads)
-    if len(values) != n:
-        raise ValueError(f"there must be a payload for each of the {n} items; got {len(values)}.")
+    values = _one_each("payload", payloads, n)
     return [None if payload is None else to_json("a payload", payload) for payload in values]
+
+
+def _one_each(name: str, values: Sequence[Any] | None, n: int) -> list[Any]:
+    checked = [None] * n if values is None else list(values)
+    if len(checked) != n:
+        raise ValueError(f"there must be a {name} for each of the {n} items; got {len(checked)}.")
+    return checked
 
 
 def to_json(name: str, value: Any) -> str:

@@ -19,12 +19,12 @@ from hashlearn.codes import check_codes
 from hashlearn.collection import _connection, ingest, queries
 from hashlearn.collection._items import Item, check_sources, info_text, payload_texts, to_blobs
 from hashlearn.collection._store import Store
-from hashlearn.collection.ingest import Ingested
+from hashlearn.collection.ingest import Images, Ingested
 from hashlearn.collection.queries import Match
 from hashlearn.errors import CollectionError, ModelFileError
 from hashlearn.search import Matches, Neighbors
 from hashlearn.search.index import HammingIndex, check_ids
-from hashlearn.storage import check_target, parse_json
+from hashlearn.storage import StrPath, check_target, parse_json
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -67,7 +67,7 @@ class Collection:
     @classmethod
     def create(
         cls,
-        path: str | os.PathLike[str],
+        path: StrPath,
         *,
         model: Hasher | None = None,
         n_bits: int | None = None,
@@ -122,7 +122,7 @@ class Collection:
         return collection
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, readonly: bool = False) -> Self:
+    def open(cls, path: StrPath, *, readonly: bool = False) -> Self:
         """Open a collection.
 
         A file of an older version is migrated, unless it is opened with ``readonly``.
@@ -197,10 +197,8 @@ class Collection:
     @property
     def model(self) -> Hasher | None:
         """Computes the codes of vectors; None if the collection was created without a model."""
-        if self._model is None:
-            content = self._database.model()
-            if content is not None:
-                self._model = self._read_model(content)
+        if self._model is None and (content := self._database.model()) is not None:
+            self._model = self._read_model(content)
         return self._model
 
     def _read_model(self, content: bytes) -> Hasher:
@@ -254,13 +252,7 @@ class Collection:
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
-    def add_images(
-        self,
-        images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        *,
-        show_progress: bool | None = None,
-        batch: int | None = None,
-    ) -> Ingested:
+    def add_images(self, images: Images, *, show_progress: bool | None = None, batch: int | None = None) -> Ingested:
         """Add pictures. Their sources are their paths relative to :attr:`root`; known sources are skipped.
 
         Each batch is one transaction. After an interruption, the same call resumes.
@@ -356,12 +348,13 @@ class Collection:
         """
         given = check_ids(ids)
         n = len(given)
-        array = None if codes is None else check_codes(codes, self.n_bits)
-        if array is not None and len(array) != n:
-            raise ValueError(f"there must be a code for each of the {n} ids; got {len(array)}.")
+        array = None
         columns: dict[str, list[Any]] = {}
-        if array is not None:
+        if codes is not None:
+            array = check_codes(codes, self.n_bits)
             columns["code"] = list(to_blobs(array))
+            if len(array) != n:
+                raise ValueError(f"there must be a code for each of the {n} ids; got {len(array)}.")
         if sources is not None:
             columns["source"] = check_sources(sources, n)
         if payloads is not None:
@@ -392,13 +385,7 @@ class Collection:
         """
         return queries.search_codes(self, self.encode(vectors), k, radius)
 
-    def search_images(
-        self,
-        images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        k: int | None = None,
-        *,
-        radius: int | None = None,
-    ) -> list[list[Match]]:
+    def search_images(self, images: Images, k: int | None = None, *, radius: int | None = None) -> list[list[Match]]:
         """Find the items nearest to each picture; see :meth:`search_vectors`.
 
         ``images`` is the path of a picture, or a sequence of paths. An :class:`~hashlearn.errors.ImageError` is raised
@@ -433,10 +420,9 @@ class Collection:
             return list(self._database.select("id, source, payload", "id", list(dict.fromkeys(given))))
 
         items = {row[0]: self._item(*row) for row in self._database.transact(read)}
-        if not skip_missing:
-            for id in given:
-                if id not in items:
-                    raise ValueError(f"id {id} is not in the collection.")
+        missing = [id for id in given if id not in items]
+        if missing and not skip_missing:
+            raise ValueError(f"id {missing[0]} is not in the collection.")
         return [items[id] for id in given if id in items]
 
     def batches(self, size: int = 10_000) -> Iterator[tuple[Codes, list[Item]]]:

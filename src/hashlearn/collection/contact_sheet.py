@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hashlearn.collection._items import Item
 from hashlearn.errors import ImageError
-from hashlearn.storage import atomic_path
+from hashlearn.storage import StrPath, atomic_path
 
 if TYPE_CHECKING:
     from hashlearn.collection.collection import Collection
@@ -67,7 +67,7 @@ class PictureFiles:
     hidden: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, collection: Collection, folder: str | os.PathLike[str] | None = None) -> PictureFiles:
+    def of(cls, collection: Collection, folder: StrPath | None = None) -> PictureFiles:
         """Pictures below ``folder``. None: below the collection's root, if that is below the folder of its file."""
         root = collection.root
         if folder is not None:
@@ -98,7 +98,7 @@ class PictureFiles:
 PictureRows = Iterable[tuple[str, Iterable[Picture]]]
 
 
-def write_contact_sheet(path: str | os.PathLike[str], title: str, note: str, rows: PictureRows) -> None:
+def write_contact_sheet(path: StrPath, title: str, note: str, rows: PictureRows) -> None:
     """Write a page with small copies of the pictures, whole or not at all."""
     parts = [
         "<!doctype html>",

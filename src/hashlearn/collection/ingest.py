@@ -17,7 +17,7 @@ from hashlearn.collection._items import payload_texts
 from hashlearn.errors import ModelFileError
 from hashlearn.progress import progress_bar
 from hashlearn.search.index import check_ids
-from hashlearn.storage import content_key, is_unicode
+from hashlearn.storage import StrPath, content_key, is_unicode
 
 if TYPE_CHECKING:
     from hashlearn.collection.collection import Collection
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Ingested", "model_extractor", "open_or_create"]
 
+#: The path of a picture or of a folder of pictures, or several.
+Images = StrPath | Sequence[StrPath]
 _BATCH = 10_000
 
 
@@ -68,11 +70,11 @@ def model_extractor(model: Hasher) -> Extractor | None:
 
 
 def open_or_create(
-    path: str | os.PathLike[str],
+    path: StrPath,
     model: Hasher,
     *,
     source: str,
-    folder: str | os.PathLike[str] | None = None,
+    folder: StrPath | None = None,
     vectors: Array | None = None,
 ) -> Collection:
     """Open the collection at ``path`` if it was created with the same model and input, or create it.
@@ -127,9 +129,7 @@ def open_or_create(
     return collection
 
 
-def _check_same_input(
-    collection: Collection, model: Hasher, info: dict[str, Any], folder: str | os.PathLike[str] | None
-) -> None:
+def _check_same_input(collection: Collection, model: Hasher, info: dict[str, Any], folder: StrPath | None) -> None:
     path, source, stored = collection.path, info["input"], collection.info
     if not collection.has_model(model):
         raise ValueError(f"{path} was made with another model: choose another name.")
@@ -144,7 +144,7 @@ def _check_same_input(
         raise ValueError(f"{source} is not what {path} was made of: make another, or add to it with hashlearn add.")
 
 
-def _relative(path: str | os.PathLike[str], start: str | os.PathLike[str]) -> str:
+def _relative(path: StrPath, start: StrPath) -> str:
     try:
         return Path(os.path.relpath(os.path.realpath(path), os.path.realpath(start))).as_posix()
     except ValueError:  # on another drive
@@ -159,12 +159,7 @@ def display_root(collection: Collection) -> str:
 
 
 def add_images(
-    collection: Collection,
-    extractor: Extractor,
-    images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    show_progress: bool | None,
-    batch: int | None,
+    collection: Collection, extractor: Extractor, images: Images, *, show_progress: bool | None, batch: int | None
 ) -> Ingested:
     """See :meth:`Collection.add_images`."""
     from hashlearn.features import image_vectors
@@ -189,7 +184,7 @@ def add_images(
     return result
 
 
-def _find_pictures(images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, list[str]]:
+def _find_pictures(images: Images) -> tuple[str, list[str]]:
     """A folder, and the paths of pictures relative to it."""
     from hashlearn.features import find_images
 
@@ -210,7 +205,7 @@ def _find_pictures(images: str | os.PathLike[str] | Sequence[str | os.PathLike[s
     return os.curdir, paths
 
 
-def _source_namer(folder: str | os.PathLike[str], root: Path) -> Callable[[str], str]:
+def _source_namer(folder: StrPath, root: Path) -> Callable[[str], str]:
     """A function from a path relative to ``folder`` to the same path relative to ``root``."""
     base, start = os.path.realpath(folder), os.path.realpath(root)
     # Links among the folders are followed; a link to a picture is a picture of its own.

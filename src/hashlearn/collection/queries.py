@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from hashlearn.errors import ImageError
 
 if TYPE_CHECKING:
     from hashlearn.collection.collection import Collection
+    from hashlearn.collection.ingest import Images
     from hashlearn.features import Extractor
 
 __all__ = ["Match"]
@@ -51,7 +51,7 @@ def search_codes(collection: Collection, codes: Codes, k: int | None, radius: in
     ]
 
 
-def read_images(extractor: Extractor, images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Array:
+def read_images(extractor: Extractor, images: Images) -> Array:
     """Compute the vectors of a picture or of several; raise an ImageError if one can't be read."""
     from hashlearn.features import image_vectors
 

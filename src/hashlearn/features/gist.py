@@ -30,7 +30,7 @@ from hashlearn.features._gist_filters import GRID, PAD, gabor, grid_means, mirro
 from hashlearn.features._gist_matrix import BLOCK, matrix_costs, matrix_path
 from hashlearn.features._picture import read_picture
 from hashlearn.progress import progress_bar
-from hashlearn.storage import cached_array, content_key
+from hashlearn.storage import StrPath, cached_array, content_key
 from hashlearn.threads import thread_map
 
 if TYPE_CHECKING:
@@ -56,11 +56,7 @@ _BUILD_FLOP = 1.5
 
 
 def gist(
-    images: Any,
-    orientations: Sequence[int] = GIST_320,
-    *,
-    cache: bool = False,
-    show_progress: bool | None = None,
+    images: Any, orientations: Sequence[int] = GIST_320, *, cache: bool = False, show_progress: bool | None = None
 ) -> Array:
     """Compute GIST descriptors, float32 (n, 16 * sum(orientations)).
 
@@ -148,7 +144,7 @@ class GistExtractor:
         """The shape of a prepared picture: (side, side, 3), or (side, side) if it is gray."""
         return (self.side, self.side, 3) if self.color else (self.side, self.side)
 
-    def prepare(self, path: str | os.PathLike[str]) -> Array:
+    def prepare(self, path: StrPath) -> Array:
         """Read a picture as uint8 of :attr:`image_shape`.
 
         Only the first frame or page is read. The picture is turned upright by its EXIF data, and put on white where it

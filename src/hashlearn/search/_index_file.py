@@ -14,7 +14,7 @@ from hashlearn._safetensors import Span, read_array, read_frame, write_frame
 from hashlearn.codes import check_codes, n_bytes
 from hashlearn.errors import IndexFileError
 from hashlearn.memory import free_memory
-from hashlearn.storage import content_key, open_regular, parse_json
+from hashlearn.storage import StrPath, content_key, open_regular, parse_json
 
 FORMAT = "hashlearn index"
 VERSION = 1
@@ -25,7 +25,7 @@ _MAX_HEADER_BYTES = 1 << 20
 _MAX_ID = np.iinfo(np.int64).max - 1
 
 
-def write_index(path: str | os.PathLike[str], n_bits: int, codes: Codes, ids: Ids) -> None:
+def write_index(path: StrPath, n_bits: int, codes: Codes, ids: Ids) -> None:
     arrays: dict[str, Array] = {"codes": np.ascontiguousarray(codes), "ids": np.ascontiguousarray(ids)}
     header = {
         "format": FORMAT,
@@ -37,7 +37,7 @@ def write_index(path: str | os.PathLike[str], n_bits: int, codes: Codes, ids: Id
     write_frame(path, arrays, json.dumps(header))
 
 
-def read_index(path: str | os.PathLike[str], *, mmap: bool, check: bool) -> tuple[int, Codes, Ids]:
+def read_index(path: StrPath, *, mmap: bool, check: bool) -> tuple[int, Codes, Ids]:
     """Read n_bits, packed codes and ids; raise an IndexFileError if the file is invalid."""
 
     def refuse(why: str) -> IndexFileError:
