@@ -39,6 +39,8 @@ class Database:
         self._readonly = readonly
         self._sources_checked = False
         self._opened = OpenFile(path, readonly=readonly)
+        #: The file itself, with links resolved.
+        self.file = self._opened.file
         try:
             with translated(path):
                 self._check()
@@ -47,13 +49,13 @@ class Database:
             raise
 
     @property
-    def file(self) -> Path:
-        """The file itself, with links resolved."""
-        return self._opened.file
-
-    @property
     def _connection(self) -> sqlite3.Connection:
         return self._opened.connection
+
+    @property
+    def _log(self) -> str:
+        """The table of changes."""
+        return log_table(self.version)
 
     def _check(self) -> None:
         """Refuse a file that is not a collection or is damaged; migrate one of an older version."""
@@ -97,11 +99,8 @@ class Database:
 
     def _check_log(self) -> None:
         """Check the types, and that there are larger numbers left: a reader would miss changes without one."""
-        numbers = "typeof(first) = 'integer' AND typeof(last) = 'integer'"
-        log = log_table(self.version)
-        ((bad,),) = self.execute(
-            f"SELECT count(*) FROM {log} WHERE number NOT BETWEEN 1 AND 1 << 62 OR NOT ({numbers})"
-        )
+        valid = "number BETWEEN 1 AND 1 << 62 AND typeof(first) = 'integer' AND typeof(last) = 'integer'"
+        ((bad,),) = self.execute(f"SELECT count(*) FROM {self._log} WHERE NOT ({valid})")
         if bad:
             raise Damage("its log of changes has invalid rows")
 
@@ -311,7 +310,7 @@ class Database:
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def last_change(self) -> int:
-        ((number,),) = self.execute(f"SELECT max(number) FROM {log_table(self.version)}")
+        ((number,),) = self.execute(f"SELECT max(number) FROM {self._log}")
         if number is None:
             raise CollectionError(f"{self.path} is damaged: its log of changes is empty.")
         return int(number)
@@ -326,17 +325,15 @@ class Database:
             breaks = breaks[:0]
         starts, ends = np.concatenate([[0], breaks]), np.concatenate([breaks, [len(ordered)]]) - 1
         ranges = zip(ordered[starts].tolist(), ordered[ends].tolist(), strict=True)
-        self.executemany(f"INSERT INTO {log_table(self.version)} (first, last) VALUES (?, ?)", ranges)
-        self.execute(f"DELETE FROM {log_table(self.version)} WHERE number <= ?", (self.last_change() - _MAX_CHANGES,))
+        self.executemany(f"INSERT INTO {self._log} (first, last) VALUES (?, ?)", ranges)
+        self.execute(f"DELETE FROM {self._log} WHERE number <= ?", (self.last_change() - _MAX_CHANGES,))
 
     def changes_since(self, number: int) -> list[tuple[int, int]] | None:
         """Read the ranges of ids that were changed after change ``number``; None if the log starts later."""
-        oldest = self.execute(f"SELECT min(number) FROM {log_table(self.version)}")[0][0]
+        oldest = self.execute(f"SELECT min(number) FROM {self._log}")[0][0]
         if oldest > number + 1:
             return None
-        ranges = self.execute(
-            f"SELECT first, last FROM {log_table(self.version)} WHERE number > ? ORDER BY first, last", (number,)
-        )
+        ranges = self.execute(f"SELECT first, last FROM {self._log} WHERE number > ? ORDER BY first, last", (number,))
         merged: list[tuple[int, int]] = []
         for first, last in ranges:
             if merged and first <= merged[-1][1] + 1:

@@ -63,6 +63,10 @@ class Collection:
         self._database = store.database
         self._model: Hasher | None = None
         self.index = store.index
+        self.n_bits = self._database.n_bits
+        self.path = self._database.path
+        #: The file itself, with links resolved.
+        self.file = self._database.file
 
     @classmethod
     def create(
@@ -152,19 +156,6 @@ class Collection:
 
     def __repr__(self) -> str:
         return f"Collection({str(self.path)!r}), {len(self):,} items of {self.n_bits} bits"
-
-    @property
-    def path(self) -> Path:
-        return self._database.path
-
-    @property
-    def file(self) -> Path:
-        """The file itself, with links resolved."""
-        return self._database.file
-
-    @property
-    def n_bits(self) -> int:
-        return self._database.n_bits
 
     @property
     def ids(self) -> Ids:

@@ -70,12 +70,7 @@ def model_extractor(model: Hasher) -> Extractor | None:
 
 
 def open_or_create(
-    path: StrPath,
-    model: Hasher,
-    *,
-    source: str,
-    folder: StrPath | None = None,
-    vectors: Array | None = None,
+    path: StrPath, model: Hasher, *, source: str, folder: StrPath | None = None, vectors: Array | None = None
 ) -> Collection:
     """Open the collection at ``path`` if it was created with the same model and input, or create it.
 
