@@ -39,34 +39,32 @@ def write_index(path: StrPath, n_bits: int, codes: Codes, ids: Ids) -> None:
 
 def read_index(path: StrPath, *, mmap: bool, check: bool) -> tuple[int, Codes, Ids]:
     """Read n_bits, packed codes and ids; raise an IndexFileError if the file is invalid."""
-
-    def refuse(why: str) -> IndexFileError:
-        return IndexFileError(" ".join(f"{os.fspath(path)} is not an index that can be opened: {why}.".splitlines()))
-
     try:
         with open_regular(path) as file:
-            n_bits, sha256, spans = _read_header(file)
-            arrays = {name: _array(file, span) for name, span in spans.items()}
+            return _read(file, mmap=mmap, check=check)
     except (FileNotFoundError, IsADirectoryError):
         raise FileNotFoundError(f"no index file is at {os.fspath(path)}.") from None
     except ValueError as error:
-        raise refuse(" ".join(str(error).split()).rstrip(".")) from None
-    if check and content_key(n_bits, arrays["codes"], arrays["ids"]) != sha256:
-        raise refuse("its content does not have the checksum that it was saved with: it is damaged")
+        why = f"{os.fspath(path)} is not an index that can be opened: {str(error).rstrip('.')}."
+        raise IndexFileError(" ".join(why.split())) from None
+
+
+def _read(file: IO[bytes], *, mmap: bool, check: bool) -> tuple[int, Codes, Ids]:
+    n_bits, sha256, spans = _read_header(file)
+    codes, ids = (_array(file, spans[name]) for name in _TYPES)
+    if check and content_key(n_bits, codes, ids) != sha256:
+        raise ValueError("its content does not have the checksum that it was saved with: it is damaged")
     if not mmap:
-        needed, free = sum(array.nbytes for array in arrays.values()), free_memory()
+        needed, free = codes.nbytes + ids.nbytes, free_memory()
         if 0 < free < needed:
-            raise refuse(f"it has {needed:,} bytes, and {free:,} bytes of memory are free: open it with mmap=True")
-        arrays = {name: np.array(array) for name, array in arrays.items()}
-    try:
-        codes = check_codes(arrays["codes"], n_bits) if check else arrays["codes"]
-    except ValueError as error:
-        raise refuse(str(error).rstrip(".")) from None
-    ids = arrays["ids"]
-    if check and len(ids) and (ids[0] < 0 or (ids[1:] <= ids[:-1]).any()):
-        raise refuse("its ids are not ascending from 0")
+            raise ValueError(f"it has {needed:,} bytes, and {free:,} bytes of memory are free: open it with mmap=True")
+        codes, ids = np.array(codes), np.array(ids)
+    if check:
+        codes = check_codes(codes, n_bits)
+        if len(ids) and (ids[0] < 0 or (ids[1:] <= ids[:-1]).any()):
+            raise ValueError("its ids are not ascending from 0")
     if len(ids) and ids[-1] > _MAX_ID:
-        raise refuse(f"its ids must be at most {_MAX_ID}; got {ids[-1]}")
+        raise ValueError(f"its ids must be at most {_MAX_ID}; got {ids[-1]}")
     return n_bits, codes, ids
 
 
