@@ -14,6 +14,8 @@ Floats = NDArray[np.float64]
 #: Codes as signs, ±1.
 Signs = NDArray[np.int8]
 Indices = NDArray[np.intp]
-#: Packed codes, or pixels.
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
+#: Packed codes (n, n_bytes).
+Codes = Bytes
+Ids = Integers

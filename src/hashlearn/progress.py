@@ -41,27 +41,17 @@ def progress_bar(
         yield lambda amount: None
         return
 
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
 
-    counters: list[ProgressColumn]
+    counters: list[progress.ProgressColumn] = [progress.MofNCompleteColumn(), progress.TextColumn(unit)]
     if unit == "bytes":
-        counters = [DownloadColumn(), TransferSpeedColumn()]
-    else:
-        counters = [MofNCompleteColumn(), TextColumn(unit)]
-    columns = [TextColumn("{task.description}"), BarColumn(), *counters, TimeRemainingColumn()]
-    with Progress(*columns, console=Console(stderr=True, force_terminal=True), transient=True) as progress:
-        task = progress.add_task(description, total=total)
-        yield lambda amount: progress.update(task, advance=amount)
+        counters = [progress.DownloadColumn(), progress.TransferSpeedColumn()]
+    columns = [progress.TextColumn("{task.description}"), progress.BarColumn(), *counters]
+    columns.append(progress.TimeRemainingColumn())
+    with progress.Progress(*columns, console=Console(stderr=True, force_terminal=True), transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda amount: bar.update(task, advance=amount)
 
 
 def duration(seconds: float) -> str:

@@ -20,23 +20,9 @@ from typing import IO, Any
 
 import numpy as np
 
-__all__ = [
-    "atomic_path",
-    "atomic_paths",
-    "cache_dir",
-    "cached_array",
-    "check_target",
-    "content_key",
-    "is_sealed",
-    "is_unicode",
-    "open_regular",
-    "parse_json",
-    "seal",
-    "sha256_file",
-    "sweep_folders",
-    "sync_folder",
-    "user_path",
-]
+from hashlearn._arrays import Array
+
+StrPath = str | os.PathLike[str]
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +31,7 @@ _STALE_SECONDS = 24 * 3600
 _MAX_JSON_DEPTH = 200
 
 
-def user_path(text: str | os.PathLike[str], what: str) -> Path:
+def user_path(text: StrPath, what: str) -> Path:
     """Expand ``~`` in a path. ``what`` names the path in the error if the home folder is unknown."""
     try:
         return Path(text).expanduser()
@@ -86,12 +72,8 @@ def parse_json(text: str | bytes, *, unique_keys: bool = False) -> Any:
 
 
 def _finite_int(text: str) -> int:
-    try:
-        value = int(text)
-        float(value)
-    except (ValueError, OverflowError):  # more digits than Python parses; beyond float64
-        raise ValueError(f"the number {text[:20]}... is beyond the range of float64") from None
-    return value
+    _finite_float(text)  # refuses more digits than Python parses, too
+    return int(text)
 
 
 def _finite_float(text: str) -> float:
@@ -139,14 +121,14 @@ def cache_dir() -> Path:
     return Path(base) / "hashlearn"
 
 
-def check_target(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+def check_target(path: StrPath) -> StrPath:
     """Reject a path that can't be written as a file: an empty name, a folder, a device."""
     if not os.fspath(path) or (os.path.exists(path) and not os.path.isfile(path)):
         raise ValueError(f"a file can't be written to {os.fspath(path)!r}: it is a folder, a device or an empty name.")
     return path
 
 
-def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+def open_regular(path: StrPath) -> IO[bytes]:
     """Open a regular file for reading. Opening a pipe would block, and a device may have no end.
 
     Raises
@@ -174,7 +156,7 @@ def _check_regular(name: str, mode: int) -> None:
 
 
 @contextmanager
-def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_path(path: StrPath) -> Iterator[Path]:
     """Yield a temporary path beside ``path``. On success it is renamed to ``path``, otherwise removed.
 
     A reader sees the old file or the complete new one, even after a crash. A symbolic link stays a link, and an
@@ -185,7 +167,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_paths(*paths: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
+def atomic_paths(*paths: StrPath) -> Iterator[tuple[Path, ...]]:
     """:func:`atomic_path` for files that belong together: new and old ones are never mixed.
 
     All files are written before the first one is renamed. Then all old files but the first are removed, and the new
@@ -266,7 +248,7 @@ def _errors_name(*finals: Path, temporaries: Sequence[Path] = ()) -> Iterator[No
         raise OSError(error.errno, error.strerror, name) from error
 
 
-def sync_folder(path: str | os.PathLike[str]) -> None:
+def sync_folder(path: StrPath) -> None:
     """Flush a folder's entries to the disk, so that a crash can't undo a rename. Not supported everywhere."""
     try:
         folder = os.open(path, os.O_RDONLY)
@@ -281,7 +263,7 @@ def sync_folder(path: str | os.PathLike[str]) -> None:
         os.close(folder)
 
 
-def sweep_folders(parent: str | os.PathLike[str], prefix: str, files: Collection[str]) -> None:
+def sweep_folders(parent: StrPath, prefix: str, files: Collection[str]) -> None:
     """Remove temporary folders in ``parent`` that killed processes left behind at least a day ago.
 
     Only folders that ``tempfile`` named with this prefix and that contain nothing but some of ``files``: the name alone
@@ -357,7 +339,7 @@ def _seal_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
-def content_key(*parts: np.ndarray[Any, Any] | str | int | float | None) -> str:
+def content_key(*parts: Array | str | int | float | None) -> str:
     """SHA-256 of arrays (type, shape and bytes) and plain values: equal content, equal key."""
     digest = hashlib.sha256()
     for part in parts:
@@ -372,7 +354,7 @@ def content_key(*parts: np.ndarray[Any, Any] | str | int | float | None) -> str:
     return digest.hexdigest()
 
 
-def cached_array(folder: str, key: str, compute: Callable[[], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def cached_array(folder: str, key: str, compute: Callable[[], Array]) -> Array:
     """Load the array stored under ``key`` in the cache as a memory map; compute and store it if it is missing.
 
     The stored file is verified by its checksum, and recreated if it is damaged. If the cache can't be written, a

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hashlearn.collection import Collection
-from hashlearn.collection._checksums import EMPTY, Rows, check_rows, resized, tally
+from hashlearn.collection._checksums import EMPTY, check_rows, tally
 
 M = 1 << 64
 TEXTS = st.none() | st.text(max_size=5)
@@ -47,8 +47,7 @@ def test_the_sum_is_that_of_the_items_in_whatever_parts(made, size):
     width, rows = made
     columns = check_rows(rows, width)
     assert tally(columns) == (len(rows), slow_total(rows))
-    parts = list(resized([columns], size))
-    assert all(len(part.ids) == size for part in parts[:-1])
+    parts = [check_rows(rows[start : start + size], width) for start in range(0, len(rows), size)]
     total = EMPTY
     for part in parts:
         total = total.plus(tally(part))
@@ -107,10 +106,19 @@ def test_any_changes_leave_a_file_that_opens(tmp_path_factory, changes):
                 np.testing.assert_array_equal(again.index.codes, collection.index.codes)
 
 
-def test_rows_are_cut_and_joined():
-    rows = Rows(np.arange(3), np.zeros((3, 1), np.uint8), ("a", None, "b"), (None, "c", "d"))
-    joined = rows.part(0, 1).concatenate(rows.part(1, 3))
-    assert tally(joined) == tally(rows)
-    assert joined.sources == rows.sources
-    with pytest.raises(StopIteration):
-        next(resized([], 5))
+@pytest.mark.parametrize("size", [1, 7, 1000, 1500, 2499, 2500, 9999])
+def test_batches_have_the_size_and_hold_every_item_once(tmp_path, size):
+    n = 2500
+    codes = np.random.default_rng(0).integers(0, 256, (n, 2), dtype=np.uint8)
+    with Collection.create(tmp_path / "c.hl", n_bits=16) as collection:
+        assert list(collection.batches(size)) == []
+        collection.add(codes, sources=[str(row) if row % 3 else None for row in range(n)], payloads=list(range(n)))
+        batches = list(collection.batches(size))
+        with pytest.raises(ValueError, match="size must be at least 1; got 0"):
+            list(collection.batches(0))
+    assert [len(items) for _, items in batches] == [min(size, n - start) for start in range(0, n, size)]
+    np.testing.assert_array_equal(np.concatenate([block for block, _ in batches]), codes)
+    items = [item for _, some in batches for item in some]
+    assert [(item.id, item.source, item.payload) for item in items] == [
+        (row, str(row) if row % 3 else None, row) for row in range(n)
+    ]

@@ -333,7 +333,7 @@ Collection.create({str(path)!r}, n_bits=8)
 def test_an_error_in_the_middle_of_a_transaction_takes_all_of_it_back(collection, monkeypatch):
     collection.add(some_codes(5))
     before = content(collection)
-    monkeypatch.setattr(Collection, "_catch_up", lambda self: None)
+    monkeypatch.setattr(type(collection._store), "_catch_up", lambda self: None)
     monkeypatch.setattr(type(collection._database), "log_change", lambda *a: 1 / 0)
     for change in (
         lambda: collection.add(some_codes(3)),

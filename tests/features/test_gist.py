@@ -272,7 +272,7 @@ def test_the_rule_weighs_build_against_batch_and_memory():
 def test_estimates_of_bytes_are_near_the_truth(orientations):
     scales = matrix_module._matrices(20, 20, orientations)
     held = sum(T.nbytes for scale in scales for pair in scale.filters for T in pair)
-    assert 0.6 < matrix_module.matrix_bytes(20, 20, orientations) / held < 1.2
+    assert 0.6 < matrix_module.matrix_costs(20, 20, orientations)[0] / held < 1.2
 
 
 @pytest.mark.parametrize("path", PATHS)

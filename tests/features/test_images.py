@@ -308,7 +308,7 @@ def test_vectors_in_order_and_the_unreadable_told(folder, monkeypatch, batch, n_
     assert [reason for _, reason in errors][1:] == [
         "the file is empty (0 bytes)",
         "No such file or directory",
-        "a folder, not a file",
+        "a file is needed; it is a folder",
     ]
     size = batch or 1024
     assert [len(names) for names, _ in got] == [len(good[i : i + size]) for i in range(0, len(good), size)]

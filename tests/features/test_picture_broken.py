@@ -221,7 +221,7 @@ def test_folders_pipes_and_what_is_not_there(tmp_path, monkeypatch):
     folder, pipe = tmp_path / "folder.jpg", tmp_path / "pipe.jpg"
     folder.mkdir()
     os.mkfifo(pipe)
-    assert reason(folder) == "a folder, not a file"
+    assert reason(folder) == "a file is needed; it is a folder"
     assert reason(tmp_path / "gone.jpg") == "No such file or directory"
     assert "null" in reason(f"{tmp_path}/a\0b.jpg")
     (tmp_path / "loop.jpg").symlink_to("loop.jpg")
@@ -230,13 +230,13 @@ def test_folders_pipes_and_what_is_not_there(tmp_path, monkeypatch):
     def pipes():
         with monkeypatch.context() as patch:
             patch.setattr(module.os, "open", lambda *a: pytest.fail("opening a device can do things"))
-            assert reason(pipe) == "a pipe, socket or device, not a file"
+            assert reason(pipe) == "a regular file is needed; it is a pipe, socket or device"
         (tmp_path / "regular.jpg").write_bytes(b"x")
         regular = os.stat(tmp_path / "regular.jpg")
         # It became a pipe after it was looked at.
         monkeypatch.setattr(module.os, "stat", lambda path: regular)
         before = len(os.listdir("/dev/fd"))
-        assert reason(pipe) == "a pipe, socket or device, not a file"
+        assert reason(pipe) == "a regular file is needed; it is a pipe, socket or device"
         assert len(os.listdir("/dev/fd")) == before
         answers.append("both refused")
 

@@ -445,9 +445,9 @@ def test_tables_are_made_when_enough_was_asked_and_dropped_by_a_change():
     expected = index.within(codes[:50], 1, engine="scan")
     needed = int(re.search(r"after ([0-9,]+) more", index.explain(radius=1, n_queries=0).reason)[1].replace(",", ""))
     index.within(codes[: needed - 1], 1)
-    assert index._tables is None
+    assert index._content.tables is None
     index.within(codes[:1], 1)
-    assert index._tables is not None
+    assert index._content.tables is not None
     assert index.explain(radius=1).engine == "tables"
     assert "exist, " in index.explain(radius=1).reason
     found = index.within(codes[:50], 1)
@@ -464,30 +464,30 @@ def test_tables_are_replaced_when_another_radius_has_paid_for_others():
     index.add(codes)
     for _ in range(2):
         index.within(codes[:1], 1, engine="tables")
-    assert index._tables.shape == _tables.Shape(2, 32)
+    assert index._content.tables.shape == _tables.Shape(2, 32)
     plan = index.explain(radius=3, n_queries=0)
     assert (plan.engine, plan.tables) == ("tables", _tables.Shape(2, 32))
     assert "; 4 tables of 16 bits would be" in plan.reason
     many = int(re.search(r"after ([0-9,]+) more", plan.reason)[1].replace(",", ""))
     expected = pairs_of(index.within(codes[:20], 3, engine="scan"))
     index.within(codes[: many // 2], 3)
-    assert index._tables.shape == _tables.Shape(2, 32)
+    assert index._content.tables.shape == _tables.Shape(2, 32)
     plan = index.explain(radius=3, n_queries=0)
     left = int(re.search(r"after ([0-9,]+) more", plan.reason)[1].replace(",", ""))
     assert left == pytest.approx(many - many // 2, abs=1)
     assert index.explain(radius=3, n_queries=left).engine == "tables"
     index.within(codes[:left], 3)
-    assert index._tables.shape == _tables.Shape(4, 16)
+    assert index._content.tables.shape == _tables.Shape(4, 16)
     assert pairs_of(index.within(codes[:20], 3)) == expected
     # And back again, each time for what was asked since.
     for _ in range(20):
         index.within(codes, 1)
-        if index._tables.shape == _tables.Shape(2, 32):
+        if index._content.tables.shape == _tables.Shape(2, 32):
             break
         assert index.explain(radius=1).tables == _tables.Shape(4, 16)
-    assert index._tables.shape == _tables.Shape(2, 32)
+    assert index._content.tables.shape == _tables.Shape(2, 32)
     index.within(codes[:1], 3)
-    assert index._tables.shape == _tables.Shape(2, 32)
+    assert index._content.tables.shape == _tables.Shape(2, 32)
 
 
 def known_costs():
@@ -573,7 +573,7 @@ def test_others_scan_and_change_while_tables_are_made(held):
     held.go_on.set()
     thread.join()
     assert found == [expected]
-    assert index._tables is not None
+    assert index._content.tables is not None
 
 
 def test_tables_of_what_has_changed_meanwhile_are_not_kept(held):
@@ -588,7 +588,7 @@ def test_tables_of_what_has_changed_meanwhile_are_not_kept(held):
     held.go_on.set()
     thread.join()
     assert found == [expected]  # as it was when the search began
-    assert index._tables is None
+    assert index._content.tables is None
     assert pairs_of(index.within(codes[:1], 0)) == [[]]
     assert pairs_of(index.within(codes[:1], 0, engine="tables")) == [[]]
 
@@ -603,14 +603,14 @@ def test_nothing_is_made_for_codes_that_have_changed_already(held, monkeypatch):
     assert index._make_tables(state, _tables.Shape(2, 32), None, wait=False) is None
     assert not held.made
     old = index._make_tables(state, _tables.Shape(2, 32), None, wait=True)  # as engine="tables" asks for
-    assert old is not index._tables
-    assert index._tables is None
+    assert old is not index._content.tables
+    assert index._content.tables is None
     new = index._make_tables(index._state, _tables.Shape(2, 32), None, wait=False)
-    assert new is index._tables
+    assert new is index._content.tables
     assert (
         index._make_tables(index._state, _tables.Shape(4, 16), None, wait=False) is None
     )  # decided before there were some
-    assert index._make_tables(index._state, _tables.Shape(4, 16), new, wait=False) is index._tables
+    assert index._make_tables(index._state, _tables.Shape(4, 16), new, wait=False) is index._content.tables
 
 
 def test_a_scan_answers_where_there_is_no_memory_for_tables(monkeypatch):

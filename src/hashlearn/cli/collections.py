@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,23 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hashlearn.cli.inputs import check_out, find_kind, is_picture, is_sqlite, read_input
-from hashlearn.cli.options import (
-    AsJson,
-    CollectionFile,
-    Html,
-    Input,
-    Key,
-    Model,
-    PicturesFolder,
-    complete_dataset,
-    refuse_options,
-)
+from hashlearn.cli.options import AsJson, Input, Key, Model, complete_dataset, refuse_options
 from hashlearn.cli.render import NO_SOURCE, note, print_matches, printable, say, show
 from hashlearn.progress import count
 
 if TYPE_CHECKING:
     from hashlearn.collection import Collection, Ingested
-    from hashlearn.collection.contact_sheet import PictureFiles, Row
+    from hashlearn.collection.contact_sheet import PictureFiles, PictureRows
+
+CollectionFile = Annotated[Path, typer.Argument(metavar="COLLECTION", help="A collection (hashlearn index).")]
+Html = Annotated[Path | None, typer.Option(help="Also write a page with the pictures to this file.")]
+PicturesFolder = Annotated[
+    Path | None,
+    typer.Option("--pictures", help="With --html: show pictures below this folder. Default: the collection's folder."),
+]
 
 # Memory that a parsed byte of JSON may take in Python, as in a list of numbers.
 _PARSED_BYTES = 20
@@ -289,7 +285,7 @@ def search(
             words = (f"{printable(match.source or str(match.id))} ({match.distance})" for match in matches)
             print(f"{name}: {', '.join(words) or 'nothing'}")
     if html is not None:
-        rows = (files.match_row(str(name), picture, matches) for name, matches in results)
+        rows = ((str(name), [*picture, *map(files.show, matches)]) for name, matches in results)
         scope = f"{10 if k is None else k} nearest" if radius is None else f"all within {radius}"
         _write_page(html, f"Search of {collection.name}", f"{scope}, of {size}", rows, files)
 
@@ -322,7 +318,7 @@ def duplicates(
                 print(f"  {item.id}\t{printable(item.source or NO_SOURCE)}")
         say(f"{count(len(groups), 'group')}, {count(sum(map(len, groups)), 'item')} in them")
     if html is not None:
-        rows = (files.group_row(f"Group {title}", group) for title, group in zip(titles, groups, strict=True))
+        rows = ((f"Group {title}", map(files.show, group)) for title, group in zip(titles, groups, strict=True))
         subtitle = f"{count(len(groups), 'group')} of items linked by distances of at most {radius}"
         _write_page(html, f"Near-duplicates in {collection.name}", subtitle, rows, files)
 
@@ -342,7 +338,7 @@ def _check_page(html: Path | None, pictures: Path | None) -> None:
     return None
 
 
-def _write_page(path: Path, title: str, subtitle: str, rows: Iterable[Row], files: PictureFiles) -> None:
+def _write_page(path: Path, title: str, subtitle: str, rows: PictureRows, files: PictureFiles) -> None:
     from hashlearn.collection.contact_sheet import write_contact_sheet
 
     write_contact_sheet(path, title, subtitle, rows)

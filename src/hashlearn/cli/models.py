@@ -230,8 +230,7 @@ def encode(
 def evaluate(
     model: Model,
     dataset: Annotated[
-        str,
-        typer.Option("--dataset", "-d", help="A data set (hashlearn data list).", autocompletion=complete_dataset),
+        str, typer.Option("--dataset", "-d", help="A data set (hashlearn data list).", autocompletion=complete_dataset)
     ],
     truth: Annotated[
         str | None, typer.Option(help="neighbors or labels. Default: neighbors with --k, otherwise as in the paper.")

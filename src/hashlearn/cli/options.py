@@ -57,21 +57,13 @@ Input = Annotated[
         autocompletion=complete_dataset,
     ),
 ]
-CollectionFile = Annotated[Path, typer.Argument(metavar="COLLECTION", help="A collection (hashlearn index).")]
-Html = Annotated[Path | None, typer.Option(help="Also write a page with the pictures to this file.")]
-PicturesFolder = Annotated[
-    Path | None,
-    typer.Option("--pictures", help="With --html: show pictures below this folder. Default: the collection's folder."),
-]
 
 
 def refuse_options(why: str, **options: object) -> None:
     """Raise an error for options that were given but would have no effect."""
-    given = [
-        f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None and value is not False
-    ]
+    given = [name.replace("_", "-") for name, value in options.items() if value is not None and value is not False]
     if given:
-        raise ValueError(f"{why}, so {' and '.join(given)} would have no effect: leave it out.")
+        raise ValueError(f"{why}, so --{' and --'.join(given)} would have no effect: leave it out.")
 
 
 def check_folder(option: str, path: Path | None) -> None:

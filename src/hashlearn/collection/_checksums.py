@@ -7,12 +7,17 @@ missing or duplicated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hashlearn._arrays import Codes, Ids
+
+#: Sources, or payloads as JSON.
+Texts = Sequence[str | None]
 
 _STEP = 0x9E3779B97F4A7C15
 _MODULUS = 1 << 64
@@ -25,22 +30,10 @@ class Damage(Exception):
 class Rows(NamedTuple):
     """Items ordered by id: ids (n,), packed codes (n, n_bytes), sources and payloads as they are stored."""
 
-    ids: NDArray[np.int64]
-    codes: NDArray[np.uint8]
-    sources: Sequence[str | None]
-    payloads: Sequence[str | None]
-
-    def part(self, start: int, stop: int) -> Rows:
-        rows = slice(start, stop)
-        return Rows(self.ids[rows], self.codes[rows], self.sources[rows], self.payloads[rows])
-
-    def concatenate(self, more: Rows) -> Rows:
-        return Rows(
-            np.concatenate([self.ids, more.ids]),
-            np.concatenate([self.codes, more.codes]),
-            (*self.sources, *more.sources),
-            (*self.payloads, *more.payloads),
-        )
+    ids: Ids
+    codes: Codes
+    sources: Texts
+    payloads: Texts
 
 
 def check_rows(rows: list[Any], width: int) -> Rows:
@@ -57,19 +50,6 @@ def check_rows(rows: list[Any], width: int) -> Rows:
     if numbers[0] < 0 or numbers[-1] == np.iinfo(np.int64).max or (numbers[1:] <= numbers[:-1]).any():
         raise Damage("its ids are not ascending from 0")
     return Rows(numbers, np.frombuffer(b"".join(codes), np.uint8).reshape(-1, width), sources, payloads)
-
-
-def resized(batches: Iterable[Rows], size: int) -> Iterator[Rows]:
-    """Iterate over the same items in batches of ``size``."""
-    rest: Rows | None = None
-    for batch in batches:
-        rows = batch if rest is None else rest.concatenate(batch)
-        whole = len(rows.ids) - len(rows.ids) % size
-        for start in range(0, whole, size):
-            yield rows.part(start, start + size)
-        rest = rows.part(whole, len(rows.ids))
-    if rest is not None and len(rest.ids):
-        yield rest
 
 
 class Tally(NamedTuple):
@@ -105,7 +85,7 @@ def tally(rows: Rows) -> Tally:
     return Tally(n, int(hashes.sum(dtype=np.uint64)))
 
 
-def _text_words(texts: Sequence[str | None]) -> NDArray[np.uint64]:
+def _text_words(texts: Texts) -> NDArray[np.uint64]:
     """A word for each text; 0 for None, which no text has."""
     if None in texts:
         words = np.zeros(len(texts), np.uint64)

@@ -92,10 +92,7 @@ def translated(path: Path) -> Iterator[None]:
         if "full" in text or "disk I/O" in text or "unable to open" in text:
             raise OSError(f"{path}: {text}") from error
         raise CollectionError(f"{path} is damaged: {text}.") from error
-    except (
-        sqlite3.Error,
-        UnicodeDecodeError,
-    ) as error:  # the latter if a message is not UTF-8
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter if a message is not UTF-8
         raise CollectionError(f"{path} is damaged, or not a collection: {_one_line(error)}.") from error
 
 

@@ -10,10 +10,10 @@ from threading import RLock
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Codes, Ids
 from hashlearn.collection import _schema
-from hashlearn.collection._checksums import EMPTY, Damage, Rows, Tally, check_rows, resized, tally, to_meta
+from hashlearn.collection._checksums import EMPTY, Damage, Rows, Tally, check_rows, tally, to_meta
 from hashlearn.collection._connection import APPLICATION_ID, OpenFile, translated
 from hashlearn.collection._schema import check_schema, log_table, meta_crc, read_meta
 from hashlearn.errors import CollectionError
@@ -39,6 +39,8 @@ class Database:
         self._readonly = readonly
         self._sources_checked = False
         self._opened = OpenFile(path, readonly=readonly)
+        #: The file itself, with links resolved.
+        self.file = self._opened.file
         try:
             with translated(path):
                 self._check()
@@ -47,13 +49,13 @@ class Database:
             raise
 
     @property
-    def file(self) -> Path:
-        """The file itself, with links resolved."""
-        return self._opened.file
-
-    @property
     def _connection(self) -> sqlite3.Connection:
         return self._opened.connection
+
+    @property
+    def _log(self) -> str:
+        """The table of changes."""
+        return log_table(self.version)
 
     def _check(self) -> None:
         """Refuse a file that is not a collection or is damaged; migrate one of an older version."""
@@ -97,11 +99,8 @@ class Database:
 
     def _check_log(self) -> None:
         """Check the types, and that there are larger numbers left: a reader would miss changes without one."""
-        numbers = "typeof(first) = 'integer' AND typeof(last) = 'integer'"
-        log = log_table(self.version)
-        ((bad,),) = self.execute(
-            f"SELECT count(*) FROM {log} WHERE number NOT BETWEEN 1 AND 1 << 62 OR NOT ({numbers})"
-        )
+        valid = "number BETWEEN 1 AND 1 << 62 AND typeof(first) = 'integer' AND typeof(last) = 'integer'"
+        ((bad,),) = self.execute(f"SELECT count(*) FROM {self._log} WHERE NOT ({valid})")
         if bad:
             raise Damage("its log of changes has invalid rows")
 
@@ -215,15 +214,12 @@ class Database:
             raise CollectionError(f"{self.path} is damaged: its {' or '.join(names)} does not have its checksum.")
         return [values[name] for name in names]
 
-    def _write_values(self, values: dict[str, Any]) -> None:
+    def write_meta(self, values: dict[str, Any]) -> None:
         rows = [(value, meta_crc(name, value), name) for name, value in values.items()]
         self.executemany("UPDATE meta SET value = ?, crc = ? WHERE name = ?", rows)
 
     def next_id(self) -> int:
         return int(self._read_values("next_id")[0])
-
-    def set_next_id(self, value: int) -> None:
-        self._write_values({"next_id": value})
 
     def tally(self) -> Tally | None:
         """The stored checksum of all items; None in a file of version 1."""
@@ -235,18 +231,14 @@ class Database:
         except ValueError:
             raise Damage("its checksum is not a number") from None
 
-    def set_tally(self, value: Tally) -> None:
-        self._write_values(to_meta(value))
-
     # -- items --------------------------------------------------------------------------------------------------------
 
-    def codes(self, first: int | None = None, last: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    def codes(self, first: int | None = None, last: int | None = None) -> tuple[Ids, Codes]:
         """Read ids, ascending, and packed codes of all items, or of those with ids from ``first`` to ``last``."""
         self.check_process()
         with self.lock, translated(self.path):
-            parts = [(rows.ids, rows.codes) for rows in self._items(first, last)]
-        if not parts:
-            return np.empty(0, np.int64), np.empty((0, self._width), np.uint8)
+            parts = [(np.empty(0, np.int64), np.empty((0, self._width), np.uint8))]
+            parts += ((rows.ids, rows.codes) for rows in self._items(first, last))
         ids, codes = (np.concatenate(column) for column in zip(*parts, strict=True))
         return ids, codes
 
@@ -255,23 +247,19 @@ class Database:
 
         It uses another connection, so that other calls can run meanwhile.
         """
+        if size < 1:
+            raise ValueError(f"size must be at least 1; got {size}.")
         self.execute("SELECT 1")  # raises if this is closed, or the file was changed
         reader = Database(self.file, readonly=True)
         try:
             with translated(self.path):
                 # Without transact, whose lock would be held between batches.
                 reader._connection.execute("BEGIN")
-                items = resized(reader._items(), size)
-            while True:
-                with translated(self.path):
-                    rows = next(items, None)
-                if rows is None:
-                    return
-                yield rows
+                yield from reader._items(size=size)
         finally:
             reader.close()
 
-    def _items(self, first: int | None = None, last: int | None = None) -> Iterator[Rows]:
+    def _items(self, first: int | None = None, last: int | None = None, size: int = _FETCH_SIZE) -> Iterator[Rows]:
         """Iterate over the items with ids from ``first`` to ``last``, by id; or over all, and check their checksum."""
         columns, where, expected, total = _ITEM, " WHERE id BETWEEN ? AND ?", None, EMPTY
         values: tuple[int | None, ...] = (first, last)
@@ -281,7 +269,7 @@ class Database:
             texts = "SELECT 1 FROM items WHERE source IS NOT NULL OR payload IS NOT NULL LIMIT 1"
             columns = _ITEM if self._connection.execute(texts).fetchone() else "id, code"
         cursor = self._connection.execute(f"SELECT {columns} FROM items{where} ORDER BY id", values)
-        while fetched := self._fetch(cursor):
+        while fetched := self._fetch(cursor, size):
             rows = check_rows(fetched, self._width)
             if expected is not None:
                 total = total.plus(tally(rows))
@@ -289,14 +277,14 @@ class Database:
         if expected is not None and total != expected:
             raise Damage("its items do not have the checksum that they were written with")
 
-    def _fetch(self, cursor: sqlite3.Cursor) -> list[Any]:
+    def _fetch(self, cursor: sqlite3.Cursor, size: int) -> list[Any]:
         self.check_process()
         try:
-            return cursor.fetchmany(_FETCH_SIZE)
+            return cursor.fetchmany(size)
         finally:
             self._opened.check_unchanged()
 
-    def tally_items(self, ids: NDArray[np.int64]) -> Tally:
+    def tally_items(self, ids: Ids) -> Tally:
         """The checksum of those of these items that exist."""
         rows = sorted(self.select(_ITEM, "id", ids.tolist()))
         with translated(self.path):
@@ -322,12 +310,12 @@ class Database:
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def last_change(self) -> int:
-        ((number,),) = self.execute(f"SELECT max(number) FROM {log_table(self.version)}")
+        ((number,),) = self.execute(f"SELECT max(number) FROM {self._log}")
         if number is None:
             raise CollectionError(f"{self.path} is damaged: its log of changes is empty.")
         return int(number)
 
-    def log_change(self, ids: NDArray[np.int64]) -> None:
+    def log_change(self, ids: Ids) -> None:
         """Log which ids are changed, in the transaction that changes them."""
         if not len(ids):
             return
@@ -337,17 +325,15 @@ class Database:
             breaks = breaks[:0]
         starts, ends = np.concatenate([[0], breaks]), np.concatenate([breaks, [len(ordered)]]) - 1
         ranges = zip(ordered[starts].tolist(), ordered[ends].tolist(), strict=True)
-        self.executemany(f"INSERT INTO {log_table(self.version)} (first, last) VALUES (?, ?)", ranges)
-        self.execute(f"DELETE FROM {log_table(self.version)} WHERE number <= ?", (self.last_change() - _MAX_CHANGES,))
+        self.executemany(f"INSERT INTO {self._log} (first, last) VALUES (?, ?)", ranges)
+        self.execute(f"DELETE FROM {self._log} WHERE number <= ?", (self.last_change() - _MAX_CHANGES,))
 
     def changes_since(self, number: int) -> list[tuple[int, int]] | None:
         """Read the ranges of ids that were changed after change ``number``; None if the log starts later."""
-        oldest = self.execute(f"SELECT min(number) FROM {log_table(self.version)}")[0][0]
+        oldest = self.execute(f"SELECT min(number) FROM {self._log}")[0][0]
         if oldest > number + 1:
             return None
-        ranges = self.execute(
-            f"SELECT first, last FROM {log_table(self.version)} WHERE number > ? ORDER BY first, last", (number,)
-        )
+        ranges = self.execute(f"SELECT first, last FROM {self._log} WHERE number > ? ORDER BY first, last", (number,))
         merged: list[tuple[int, int]] = []
         for first, last in ranges:
             if merged and first <= merged[-1][1] + 1:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hashlearn.storage import is_unicode
+from hashlearn._arrays import Codes
+from hashlearn.storage import is_unicode, parse_json
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,13 @@ class Item:
     payload: Any
 
 
-def to_blobs(codes: NDArray[np.uint8]) -> Iterable[bytes]:
+def to_blobs(codes: Codes) -> Iterable[bytes]:
     content, width = np.ascontiguousarray(codes).tobytes(), codes.shape[1]
     return (content[i : i + width] for i in range(0, len(content), width))
 
 
 def check_sources(sources: Sequence[str | None] | None, n: int) -> list[str | None]:
-    checked: list[str | None] = [None] * n if sources is None else list(sources)
-    if len(checked) != n:
-        raise ValueError(f"there must be a source for each of the {n} items; got {len(checked)}.")
+    checked = _one_each("source", sources, n)
     for source in checked:
         if source is not None and not (isinstance(source, str) and is_unicode(source)):
             raise ValueError(f"a source must be Unicode text or None; got {source!r}.")
@@ -38,10 +36,15 @@ def check_sources(sources: Sequence[str | None] | None, n: int) -> list[str | No
 
 
 def payload_texts(payloads: Sequence[Any] | None, n: int) -> list[str | None]:
-    values = [None] * n if payloads is None else list(payloads)
-    if len(values) != n:
-        raise ValueError(f"there must be a payload for each of the {n} items; got {len(values)}.")
+    values = _one_each("payload", payloads, n)
     return [None if payload is None else to_json("a payload", payload) for payload in values]
+
+
+def _one_each(name: str, values: Sequence[Any] | None, n: int) -> list[Any]:
+    checked = [None] * n if values is None else list(values)
+    if len(checked) != n:
+        raise ValueError(f"there must be a {name} for each of the {n} items; got {len(checked)}.")
+    return checked
 
 
 def to_json(name: str, value: Any) -> str:
@@ -52,4 +55,13 @@ def to_json(name: str, value: Any) -> str:
         raise ValueError(f"{name} must be a JSON value; this one is nested too deep.") from None
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be a JSON value; got {value!r} ({error}).") from None
+    return text
+
+
+def info_text(info: dict[str, Any]) -> str:
+    text = to_json("info", info)
+    try:
+        parse_json(text)  # stricter than json.dumps, and used to read it back
+    except ValueError as error:
+        raise ValueError(f"info must be a JSON value; {error}.") from None
     return text

@@ -6,25 +6,25 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from hashlearn._arrays import Array, Codes, Ids
 from hashlearn.codes import check_codes
-from hashlearn.collection import _connection, ingest
-from hashlearn.collection._checksums import EMPTY, Rows, Tally, tally
-from hashlearn.collection._database import Database
-from hashlearn.collection._items import Item, check_sources, payload_texts, to_blobs, to_json
-from hashlearn.collection.ingest import Ingested
-from hashlearn.errors import CollectionError, ImageError, ModelFileError
+from hashlearn.collection import _connection, ingest, queries
+from hashlearn.collection._items import Item, check_sources, info_text, payload_texts, to_blobs
+from hashlearn.collection._store import Store
+from hashlearn.collection.ingest import Images, Ingested
+from hashlearn.collection.queries import Match
+from hashlearn.errors import CollectionError, ModelFileError
 from hashlearn.search import Matches, Neighbors
-from hashlearn.search.index import HammingIndex, Ids, check_ids
-from hashlearn.storage import check_target, parse_json
+from hashlearn.search.index import HammingIndex, check_ids
+from hashlearn.storage import StrPath, check_target, parse_json
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -32,36 +32,7 @@ if TYPE_CHECKING:
     from hashlearn.features import Extractor
     from hashlearn.hashers import Hasher
 
-__all__ = ["Collection", "Match"]
-
-
-@dataclass(frozen=True)
-class Match:
-    """An item that a search returned, and the Hamming distance of its code from the query's."""
-
-    id: int
-    distance: int
-    source: str | None
-    payload: Any
-
-
-class _Change(NamedTuple):
-    """What a transaction does to the codes: the ids it removes, and the codes it adds with their ids."""
-
-    removed: Ids
-    codes: NDArray[np.uint8]
-    ids: Ids
-    #: The tally, after the change, of the items that were added or changed.
-    tally: Tally
-
-
-def _info_json(info: dict[str, Any]) -> str:
-    text = to_json("info", info)
-    try:
-        parse_json(text)  # stricter than json.dumps, and used to read it back
-    except ValueError as error:
-        raise ValueError(f"info must be a JSON value; {error}.") from None
-    return text
+__all__ = ["Collection"]
 
 
 class Collection:
@@ -86,18 +57,21 @@ class Collection:
     ...     results = collection.search_vectors(digits.queries, k=3)
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, store: Store) -> None:
         """Use :meth:`create` or :meth:`open`."""
-        self._database = database
+        self._store = store
+        self._database = store.database
         self._model: Hasher | None = None
-        self.index = HammingIndex(database.n_bits)
-        self._seen = 0
-        database.transact(self._read_all)
+        self.index = store.index
+        self.n_bits = self._database.n_bits
+        self.path = self._database.path
+        #: The file itself, with links resolved.
+        self.file = self._database.file
 
     @classmethod
     def create(
         cls,
-        path: str | os.PathLike[str],
+        path: StrPath,
         *,
         model: Hasher | None = None,
         n_bits: int | None = None,
@@ -128,7 +102,7 @@ class Collection:
         if (model is None) == (n_bits is None):
             raise ValueError("a collection takes either a model or n_bits.")
         check_target(path)
-        meta: dict[str, Any] = {"hashlearn": version("hashlearn"), "info": _info_json(info or {})}
+        meta: dict[str, Any] = {"hashlearn": version("hashlearn"), "info": info_text(info or {})}
         meta["next_id"] = int(check_ids([first_id])[0])
         if model is not None:
             from hashlearn.hashers import model_key
@@ -152,7 +126,7 @@ class Collection:
         return collection
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, readonly: bool = False) -> Self:
+    def open(cls, path: StrPath, *, readonly: bool = False) -> Self:
         """Open a collection.
 
         A file of an older version is migrated, unless it is opened with ``readonly``.
@@ -162,12 +136,7 @@ class Collection:
         CollectionError
             The file is damaged or is not a collection.
         """
-        database = Database(Path(path), readonly=readonly)
-        try:
-            return cls(database)
-        except BaseException:
-            database.close()
-            raise
+        return cls(Store(Path(path), readonly=readonly))
 
     def close(self) -> None:
         """Close the file. The last process to close it removes the files that SQLite keeps beside it."""
@@ -187,19 +156,6 @@ class Collection:
 
     def __repr__(self) -> str:
         return f"Collection({str(self.path)!r}), {len(self):,} items of {self.n_bits} bits"
-
-    @property
-    def path(self) -> Path:
-        return self._database.path
-
-    @property
-    def file(self) -> Path:
-        """The file itself, with links resolved."""
-        return self._database.file
-
-    @property
-    def n_bits(self) -> int:
-        return self._database.n_bits
 
     @property
     def ids(self) -> Ids:
@@ -232,10 +188,8 @@ class Collection:
     @property
     def model(self) -> Hasher | None:
         """Computes the codes of vectors; None if the collection was created without a model."""
-        if self._model is None:
-            content = self._database.model()
-            if content is not None:
-                self._model = self._read_model(content)
+        if self._model is None and (content := self._database.model()) is not None:
+            self._model = self._read_model(content)
         return self._model
 
     def _read_model(self, content: bytes) -> Hasher:
@@ -275,7 +229,7 @@ class Collection:
             raise ValueError(f"{self.path} was made of vectors, not of pictures: give a file of vectors.")
         return extractor
 
-    def encode(self, vectors: ArrayLike) -> NDArray[np.uint8]:
+    def encode(self, vectors: ArrayLike) -> Codes:
         """Compute the packed codes of vectors with the collection's model."""
         model = self.model
         if model is None:
@@ -289,13 +243,7 @@ class Collection:
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
-    def add_images(
-        self,
-        images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        *,
-        show_progress: bool | None = None,
-        batch: int | None = None,
-    ) -> Ingested:
+    def add_images(self, images: Images, *, show_progress: bool | None = None, batch: int | None = None) -> Ingested:
         """Add pictures. Their sources are their paths relative to :attr:`root`; known sources are skipped.
 
         Each batch is one transaction. After an interruption, the same call resumes.
@@ -313,7 +261,7 @@ class Collection:
 
     def add_vectors(
         self,
-        vectors: NDArray[Any],
+        vectors: Array,
         *,
         ids: ArrayLike | None = None,
         payloads: Sequence[Any] | None = None,
@@ -369,61 +317,13 @@ class Collection:
         """
         array = check_codes(codes, self.n_bits)
         n = len(array)
-        all_sources, texts = check_sources(sources, n), payload_texts(payloads, n)
         given = None if ids is None else check_ids(ids, n)
-        if unless_there and given is None:
-            self._database.check_sources()  # may take long, so not within the transaction
-
-        def write() -> _Change:
-            keep = self._find_new(given, all_sources) if unless_there else np.arange(n)
-            chosen = np.take(array, keep, axis=0)
-            next_id = self._database.next_id()
-            if given is not None:
-                new_ids = given[keep]
-            elif next_id + len(keep) > np.iinfo(np.int64).max:
-                raise ValueError("there is no larger id left: give ids.")
-            else:
-                new_ids = np.arange(next_id, next_id + len(keep), dtype=np.int64)
-            self.check_new(new_ids)
-            kept = keep.tolist()
-            new = Rows(new_ids, chosen, [all_sources[row] for row in kept], [texts[row] for row in kept])
-            rows = zip(new_ids.tolist(), to_blobs(chosen), new.sources, new.payloads, strict=True)
-            self._database.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", rows)
-            if len(new_ids):
-                self._database.set_next_id(max(next_id, int(new_ids.max()) + 1))
-            return _Change(new_ids[:0], chosen, new_ids, tally(new))
-
-        return self._change(self.index.ids[:0], write).ids
-
-    def check_new(self, ids: ArrayLike) -> None:
-        """Raise a ValueError if an id is invalid, given twice or in the collection."""
-        given = check_ids(ids)
-        known = self.index.contains(given)
-        if known.any():
-            raise ValueError(f"id {given[known].min()} is in the collection already.")
-
-    def _find_new(self, ids: Ids | None, sources: list[str | None]) -> NDArray[np.intp]:
-        """Rows whose id, or else whose source, is neither in the collection nor in an earlier row."""
-        if ids is not None:
-            return np.flatnonzero(~self.index.contains(ids))
-        seen = set(self.find_ids([source for source in sources if source is not None]))
-        new = []
-        for row, source in enumerate(sources):
-            if source is None or source not in seen:
-                new.append(row)
-                seen.add(source)  # type: ignore[arg-type]
-        return np.array(new, dtype=np.intp)
+        columns = check_sources(sources, n), payload_texts(payloads, n)
+        return self._store.add(array, given, *columns, skip_known=unless_there)
 
     def remove(self, ids: ArrayLike) -> None:
         """Remove items. Raises a ValueError and removes nothing if an id is unknown or given twice."""
-        given = check_ids(ids)
-
-        def write() -> _Change:
-            self._check_known(given)
-            self._database.executemany("DELETE FROM items WHERE id = ?", ((id,) for id in given.tolist()))
-            return _Change(given, self.index.codes[:0], given[:0], EMPTY)
-
-        self._change(given, write)
+        self._store.remove(check_ids(ids))
 
     def update(
         self,
@@ -439,59 +339,20 @@ class Collection:
         """
         given = check_ids(ids)
         n = len(given)
-        array = None if codes is None else check_codes(codes, self.n_bits)
-        if array is not None and len(array) != n:
-            raise ValueError(f"there must be a code for each of the {n} ids; got {len(array)}.")
+        array = None
         columns: dict[str, list[Any]] = {}
-        if array is not None:
+        if codes is not None:
+            array = check_codes(codes, self.n_bits)
             columns["code"] = list(to_blobs(array))
+            if len(array) != n:
+                raise ValueError(f"there must be a code for each of the {n} ids; got {len(array)}.")
         if sources is not None:
             columns["source"] = check_sources(sources, n)
         if payloads is not None:
             columns["payload"] = payload_texts(payloads, n)
         if not columns:
             raise ValueError("update needs codes, sources or payloads.")
-        assignments = ", ".join(f"{name} = ?" for name in columns)
-
-        def write() -> _Change:
-            self._check_known(given)
-            rows = zip(*columns.values(), given.tolist(), strict=True)
-            self._database.executemany(f"UPDATE items SET {assignments} WHERE id = ?", rows)
-            after = self._database.tally_items(given)
-            if array is None:
-                return _Change(given[:0], self.index.codes[:0], given[:0], after)
-            return _Change(given, array, given, after)
-
-        self._change(given, write)
-
-    def _check_known(self, ids: Ids) -> None:
-        unknown = ids[~self.index.contains(ids)]
-        if len(unknown):
-            raise ValueError(f"id {unknown[0]} is not in the collection.")
-
-    def _change(self, touched: Ids, write: Callable[[], _Change]) -> _Change:
-        """Run ``write`` in one transaction and apply its change to the index.
-
-        ``touched``: ids of existing items that it changes.
-        """
-
-        def transaction() -> tuple[_Change, int]:
-            self._catch_up()
-            database = self._database
-            before = database.tally_items(touched)
-            change = write()
-            total = database.tally()
-            assert total is not None  # files are migrated before they are written
-            database.set_tally(total.minus(before).plus(change.tally))
-            database.log_change(change.removed if len(change.removed) else change.ids)
-            return change, database.last_change()
-
-        self._database.check_process()
-        with self._database.lock:  # until the index is in step: other threads use both
-            change, number = self._database.change(transaction)
-            self.index.exchange(change.removed, change.codes, change.ids)
-            self._seen = number
-        return change
+        self._store.update(given, array, columns)
 
     # -- searches -----------------------------------------------------------------------------------------------------
 
@@ -513,58 +374,22 @@ class Collection:
         -------
         A list for each query, ordered by (distance, id).
         """
-        return self._search_codes(self.encode(vectors), k, radius)
+        return queries.search_codes(self, self.encode(vectors), k, radius)
 
-    def search_images(
-        self,
-        images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        k: int | None = None,
-        *,
-        radius: int | None = None,
-    ) -> list[list[Match]]:
+    def search_images(self, images: Images, k: int | None = None, *, radius: int | None = None) -> list[list[Match]]:
         """Find the items nearest to each picture; see :meth:`search_vectors`.
 
         ``images`` is the path of a picture, or a sequence of paths. An :class:`~hashlearn.errors.ImageError` is raised
         if a picture can't be read.
         """
-        from hashlearn.features import image_vectors
-
-        def fail(path: str, reason: str) -> None:
-            raise ImageError(path, reason)
-
-        extractor = self._require_extractor()
-        images = [images] if isinstance(images, (str, os.PathLike)) else images
-        paths = [os.fspath(image) for image in images]
-        batches = image_vectors("", paths, extractor, on_error=fail)
-        vectors = [np.empty((0, extractor.n_features), np.float32), *(batch for _, batch in batches)]
-        return self.search_vectors(np.concatenate(vectors), k, radius=radius)
+        vectors = queries.read_images(self._require_extractor(), images)
+        return self.search_vectors(vectors, k, radius=radius)
 
     def search_ids(self, ids: ArrayLike, k: int | None = None, *, radius: int | None = None) -> list[list[Match]]:
         """Find the items nearest to each of these items, itself included; see :meth:`search_vectors`."""
         given = check_ids(ids, distinct=False)
-        self._check_known(given)
-        return self._search_codes(self.index.reconstruct(given), k, radius)
-
-    def _search_codes(self, codes: NDArray[np.uint8], k: int | None, radius: int | None) -> list[list[Match]]:
-        if radius is not None:
-            if k is not None:
-                raise ValueError("give k or radius, not both.")
-            pairs = list(self.within(codes, radius))
-        else:
-            k = 10 if k is None else k
-            distances, ids = self.search(codes, min(k, max(1, len(self))))
-            pairs = [(d[i >= 0], i[i >= 0]) for d, i in zip(distances, ids, strict=True)]
-        # Without those that another process has removed meanwhile.
-        unique = dict.fromkeys(id for _, ids in pairs for id in ids.tolist())
-        items = {item.id: item for item in self.get(list(unique), skip_missing=True)}
-        return [
-            [
-                Match(id, distance, items[id].source, items[id].payload)
-                for distance, id in zip(distances.tolist(), ids.tolist(), strict=True)
-                if id in items
-            ]
-            for distances, ids in pairs
-        ]
+        self._store.check_known(given)
+        return queries.search_codes(self, self.index.reconstruct(given), k, radius)
 
     def search(self, codes: ArrayLike, k: int, *, allow: ArrayLike | None = None) -> Neighbors:
         """Find the k nearest items of each code: see :meth:`HammingIndex.search`."""
@@ -586,13 +411,12 @@ class Collection:
             return list(self._database.select("id, source, payload", "id", list(dict.fromkeys(given))))
 
         items = {row[0]: self._item(*row) for row in self._database.transact(read)}
-        if not skip_missing:
-            for id in given:
-                if id not in items:
-                    raise ValueError(f"id {id} is not in the collection.")
+        missing = [id for id in given if id not in items]
+        if missing and not skip_missing:
+            raise ValueError(f"id {missing[0]} is not in the collection.")
         return [items[id] for id in given if id in items]
 
-    def batches(self, size: int = 10_000) -> Iterator[tuple[NDArray[np.uint8], list[Item]]]:
+    def batches(self, size: int = 10_000) -> Iterator[tuple[Codes, list[Item]]]:
         """Iterate over codes and items, by id, as they are in the file at the start, whatever others change meanwhile.
 
         Raises a :class:`~hashlearn.errors.CollectionError` after the last batch if the checksum is wrong.
@@ -614,12 +438,7 @@ class Collection:
         """
         if isinstance(sources, str):
             raise ValueError("sources must be a list of texts, not one text.")
-        unique = None if sources is None else list(dict.fromkeys(check_sources(sources, len(sources))))
-        self._database.check_sources()
-        ids: dict[str, list[int]] = {}
-        for source, id in self._database.select("source, id", "source", unique):
-            ids.setdefault(source, []).append(id)
-        return {source: sorted(some) for source, some in ids.items()}
+        return self._store.find_ids(None if sources is None else check_sources(sources, len(sources)))
 
     def ids_of(self, sources: Sequence[str] | None = None) -> dict[str, list[int]]:
         """Deprecated name of :meth:`find_ids`."""
@@ -633,42 +452,8 @@ class Collection:
 
         Sources and payloads are always read from the file.
         """
-        self._database.check_process()
-        with self._database.lock:
-            before = self._seen
-            renewed = self._database.renew()
-            if renewed:  # it may be another file, with another log
-                self._model = None
-                self._database.transact(self._read_all)
-            else:
-                self._database.transact(self._catch_up)
-            return renewed or self._seen != before
-
-    def _read_all(self) -> None:
-        number = self._database.last_change()
-        ids, codes = self._database.codes()
-        self._exchange(self.index.ids, codes, ids)
-        self._seen = number
-
-    def _exchange(self, removed: Ids, codes: NDArray[np.uint8], ids: Ids) -> None:
-        """Apply a change that was read from the file."""
-        try:
-            self.index.exchange(removed, codes, ids)
-        except ValueError as error:
-            raise CollectionError(f"{self.path} is damaged: {error}") from None
-
-    def _catch_up(self) -> None:
-        """Read the changes since the last one seen, inside a transaction."""
-        number = self._database.last_change()
-        if number == self._seen:
-            return
-        ranges = self._database.changes_since(self._seen)
-        if ranges is None:
-            self._read_all()
-            return
-        known = self.index.ids
-        changed = [self._database.codes(first, last) for first, last in ranges]
-        removed = [known[np.searchsorted(known, a) : np.searchsorted(known, b, "right")] for a, b in ranges]
-        ids, codes = (np.concatenate(parts) for parts in zip(*changed, strict=True))
-        self._exchange(np.concatenate(removed), codes, ids)
-        self._seen = number
+        model = self._database.meta.get("model_key")
+        changed = self._store.refresh()
+        if self._database.meta.get("model_key") != model:  # another collection took its place
+            self._model = None
+        return changed

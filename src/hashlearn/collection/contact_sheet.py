@@ -5,20 +5,22 @@ from __future__ import annotations
 import base64
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hashlearn.collection._items import Item
 from hashlearn.errors import ImageError
-from hashlearn.storage import atomic_path
+from hashlearn.storage import StrPath, atomic_path
 
 if TYPE_CHECKING:
-    from hashlearn.collection._items import Item
-    from hashlearn.collection.collection import Collection, Match
+    from hashlearn.collection.collection import Collection
+    from hashlearn.collection.queries import Match
 
-__all__ = ["Picture", "PictureFiles", "Row", "contact_sheet", "write_contact_sheet"]
+__all__ = ["Picture", "PictureFiles", "PictureRows", "write_contact_sheet"]
 
 _SIDE = 160
 _STYLE = """
@@ -46,14 +48,6 @@ class Picture:
     query: bool = False
 
 
-@dataclass(frozen=True)
-class Row:
-    """Pictures with a title."""
-
-    title: str
-    pictures: Sequence[Picture]
-
-
 @dataclass
 class PictureFiles:
     """The files of pictures that may be shown: a collection from elsewhere may name any file as a source.
@@ -73,7 +67,7 @@ class PictureFiles:
     hidden: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, collection: Collection, folder: str | os.PathLike[str] | None = None) -> PictureFiles:
+    def of(cls, collection: Collection, folder: StrPath | None = None) -> PictureFiles:
         """Pictures below ``folder``. None: below the collection's root, if that is below the folder of its file."""
         root = collection.root
         if folder is not None:
@@ -94,24 +88,18 @@ class PictureFiles:
         self.hidden.add(source)
         return None
 
-    def match_row(self, title: str, query: Sequence[Picture], matches: Iterable[Match]) -> Row:
-        """Show the picture of a query, if it is one, and those of its matches with their distances."""
-        captions = ((match, f"{match.distance}: {match.source or f'id {match.id}'}") for match in matches)
-        return Row(title, [*query, *(Picture(self.find(match.source), caption) for match, caption in captions)])
-
-    def group_row(self, title: str, items: Iterable[Item]) -> Row:
-        """Show the pictures of items."""
-        return Row(title, [Picture(self.find(item.source), item.source or f"id {item.id}") for item in items])
+    def show(self, item: Item | Match) -> Picture:
+        """Return the picture of an item; its caption is the source, after the distance if the item is a match."""
+        caption = item.source or f"id {item.id}"
+        return Picture(self.find(item.source), caption if isinstance(item, Item) else f"{item.distance}: {caption}")
 
 
-def write_contact_sheet(path: str | os.PathLike[str], title: str, note: str, rows: Iterable[Row]) -> None:
-    """Write the page to a file, whole or not at all."""
-    with atomic_path(path) as temporary:
-        temporary.write_text(contact_sheet(title, note, rows), encoding="utf-8")
+#: Pictures, each row with its title.
+PictureRows = Iterable[tuple[str, Iterable[Picture]]]
 
 
-def contact_sheet(title: str, note: str, rows: Iterable[Row]) -> str:
-    """Return the page as HTML, with small copies of the pictures."""
+def write_contact_sheet(path: StrPath, title: str, note: str, rows: PictureRows) -> None:
+    """Write a page with small copies of the pictures, whole or not at all."""
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -119,32 +107,29 @@ def contact_sheet(title: str, note: str, rows: Iterable[Row]) -> str:
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{escape(title)}</h1><p>{escape(note)}</p>",
     ]
-    seen: dict[Path, str | None] = {}
-    for row in rows:
-        parts.append(f'<section><h2>{escape(row.title)}</h2><div class="row">')
-        parts += [_figure(picture, seen) for picture in row.pictures]
+    thumbnail = cache(_thumbnail_url)  # a picture may be in many rows
+    for heading, pictures in rows:
+        parts.append(f'<section><h2>{escape(heading)}</h2><div class="row">')
+        parts += [_figure(picture, thumbnail(picture.path)) for picture in pictures]
         parts.append("</div></section>")
     parts.append("</body></html>\n")
-    return "\n".join(parts)
+    with atomic_path(path) as temporary:
+        temporary.write_text("\n".join(parts), encoding="utf-8")
 
 
-def _figure(picture: Picture, seen: dict[Path, str | None]) -> str:
-    url = None
-    if picture.path is not None:
-        if picture.path not in seen:
-            seen[picture.path] = _thumbnail_url(picture.path)
-        url = seen[picture.path]
+def _figure(picture: Picture, url: str | None) -> str:
     caption = escape(picture.caption)
-    if url is None:
-        shown = '<div class="none">no picture</div>'
-    else:
-        shown = f'<img loading="lazy" alt="{escape(picture.caption, quote=True)}" src="{url}">'
+    shown = '<div class="none">no picture</div>'
+    if url is not None:
+        shown = f'<img loading="lazy" alt="{caption}" src="{url}">'
     kind = ' class="query"' if picture.query else ""
     return f"<figure{kind}>{shown}<figcaption>{caption}</figcaption></figure>"
 
 
-def _thumbnail_url(path: Path) -> str | None:
-    """A small copy as a data URL; None if the picture can't be read."""
+def _thumbnail_url(path: Path | None) -> str | None:
+    """A small copy as a data URL; None if there is no picture, or it can't be read."""
+    if path is None:
+        return None
     from PIL import Image
 
     from hashlearn.features import read_thumbnail

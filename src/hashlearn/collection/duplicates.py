@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Codes, Ids, Indices
 from hashlearn.codes import code_words
 from hashlearn.progress import progress_bar
-from hashlearn.search.index import HammingIndex, Ids
+from hashlearn.search.index import HammingIndex
 
 __all__ = ["near_duplicates"]
 
@@ -47,7 +47,7 @@ def near_duplicates(index: HammingIndex, radius: int, *, show_progress: bool | N
     return _groups(ids, group)
 
 
-def _distinct(codes: NDArray[np.uint8]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _distinct(codes: Codes) -> tuple[Indices, Indices]:
     """Return a row of each distinct code, and for each row the number of its code."""
     if not len(codes):
         return np.empty(0, np.intp), np.empty(0, np.intp)
@@ -59,13 +59,13 @@ def _distinct(codes: NDArray[np.uint8]) -> tuple[NDArray[np.intp], NDArray[np.in
     return order[new], number
 
 
-def _link(codes: NDArray[np.uint8], n_bits: int, radius: int, show_progress: bool | None) -> NDArray[np.intp]:
+def _link(codes: Codes, n_bits: int, radius: int, show_progress: bool | None) -> Indices:
     """Return the group number of each of the distinct codes."""
     index = HammingIndex(n_bits)
     index.add(codes)
     n = len(codes)
     group = np.arange(n)
-    links: list[tuple[NDArray[np.intp], NDArray[np.intp]]] = []
+    links: list[tuple[Indices, Indices]] = []
     held = 0
     with progress_bar("searching", n, unit="codes", show=show_progress) as advance:
         start, size = 0, _FIRST_BLOCK
@@ -86,7 +86,7 @@ def _link(codes: NDArray[np.uint8], n_bits: int, radius: int, show_progress: boo
     return _merge(group, links)
 
 
-def _merge(group: NDArray[np.intp], links: list[tuple[NDArray[np.intp], NDArray[np.intp]]]) -> NDArray[np.intp]:
+def _merge(group: Indices, links: list[tuple[Indices, Indices]]) -> Indices:
     """Merge the groups that are linked."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -98,8 +98,7 @@ def _merge(group: NDArray[np.intp], links: list[tuple[NDArray[np.intp], NDArray[
     return np.asarray(merged[group], dtype=np.intp)
 
 
-def _groups(ids: Ids, group: NDArray[np.intp]) -> list[Ids]:
+def _groups(ids: Ids, group: Indices) -> list[Ids]:
     order = np.argsort(group, kind="stable")
-    sizes = np.bincount(group) if len(group) else np.empty(0, np.intp)
-    parts = np.split(ids[order], np.cumsum(sizes)[:-1]) if len(sizes) else []
+    parts = np.split(ids[order], np.cumsum(np.bincount(group))[:-1])
     return sorted((part for part in parts if len(part) > 1), key=lambda part: (-len(part), int(part[0])))

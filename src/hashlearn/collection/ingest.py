@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hashlearn._arrays import Array, Codes
 from hashlearn.collection._items import payload_texts
 from hashlearn.errors import ModelFileError
 from hashlearn.progress import progress_bar
-from hashlearn.storage import content_key, is_unicode
+from hashlearn.search.index import check_ids
+from hashlearn.storage import StrPath, content_key, is_unicode
 
 if TYPE_CHECKING:
     from hashlearn.collection.collection import Collection
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Ingested", "model_extractor", "open_or_create"]
 
+#: The path of a picture or of a folder of pictures, or several.
+Images = StrPath | Sequence[StrPath]
 _BATCH = 10_000
 
 
@@ -66,12 +70,7 @@ def model_extractor(model: Hasher) -> Extractor | None:
 
 
 def open_or_create(
-    path: str | os.PathLike[str],
-    model: Hasher,
-    *,
-    source: str,
-    folder: str | os.PathLike[str] | None = None,
-    vectors: NDArray[Any] | None = None,
+    path: StrPath, model: Hasher, *, source: str, folder: StrPath | None = None, vectors: Array | None = None
 ) -> Collection:
     """Open the collection at ``path`` if it was created with the same model and input, or create it.
 
@@ -125,9 +124,7 @@ def open_or_create(
     return collection
 
 
-def _check_same_input(
-    collection: Collection, model: Hasher, info: dict[str, Any], folder: str | os.PathLike[str] | None
-) -> None:
+def _check_same_input(collection: Collection, model: Hasher, info: dict[str, Any], folder: StrPath | None) -> None:
     path, source, stored = collection.path, info["input"], collection.info
     if not collection.has_model(model):
         raise ValueError(f"{path} was made with another model: choose another name.")
@@ -142,7 +139,7 @@ def _check_same_input(
         raise ValueError(f"{source} is not what {path} was made of: make another, or add to it with hashlearn add.")
 
 
-def _relative(path: str | os.PathLike[str], start: str | os.PathLike[str]) -> str:
+def _relative(path: StrPath, start: StrPath) -> str:
     try:
         return Path(os.path.relpath(os.path.realpath(path), os.path.realpath(start))).as_posix()
     except ValueError:  # on another drive
@@ -157,12 +154,7 @@ def display_root(collection: Collection) -> str:
 
 
 def add_images(
-    collection: Collection,
-    extractor: Extractor,
-    images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    show_progress: bool | None,
-    batch: int | None,
+    collection: Collection, extractor: Extractor, images: Images, *, show_progress: bool | None, batch: int | None
 ) -> Ingested:
     """See :meth:`Collection.add_images`."""
     from hashlearn.features import image_vectors
@@ -172,7 +164,6 @@ def add_images(
     by_source = {to_source(path): path for path in paths}  # one picture, however its path is written
     known, result = collection.find_ids(list(by_source)), Ingested()
     sources = {path: source for source, path in by_source.items() if source not in known}
-    result.already_present = len(by_source) - len(sources)
     with progress_bar("indexing", len(sources), unit="pictures", show=show_progress) as advance:
 
         def skip(path: str, reason: str) -> None:
@@ -181,14 +172,14 @@ def add_images(
 
         for read, vectors in image_vectors(folder, list(sources), extractor, batch=batch, on_error=skip):
             codes = collection.encode(vectors)
-            added = collection.add(codes, sources=[sources[path] for path in read], unless_there=True)
-            result.added += len(added)
-            result.already_present += len(read) - len(added)  # added by another process meanwhile
+            result.added += len(collection.add(codes, sources=[sources[path] for path in read], unless_there=True))
             advance(len(read))
+    # Before, or by another process meanwhile.
+    result.already_present = len(by_source) - result.added - len(result.unreadable)
     return result
 
 
-def _find_pictures(images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, list[str]]:
+def _find_pictures(images: Images) -> tuple[str, list[str]]:
     """A folder, and the paths of pictures relative to it."""
     from hashlearn.features import find_images
 
@@ -209,7 +200,7 @@ def _find_pictures(images: str | os.PathLike[str] | Sequence[str | os.PathLike[s
     return os.curdir, paths
 
 
-def _source_namer(folder: str | os.PathLike[str], root: Path) -> Callable[[str], str]:
+def _source_namer(folder: StrPath, root: Path) -> Callable[[str], str]:
     """A function from a path relative to ``folder`` to the same path relative to ``root``."""
     base, start = os.path.realpath(folder), os.path.realpath(root)
     # Links among the folders are followed; a link to a picture is a picture of its own.
@@ -224,7 +215,7 @@ def _source_namer(folder: str | os.PathLike[str], root: Path) -> Callable[[str],
 
 def add_vectors(
     collection: Collection,
-    vectors: NDArray[Any],
+    vectors: Array,
     *,
     ids: ArrayLike | None,
     payloads: Sequence[Any] | None,
@@ -235,43 +226,32 @@ def add_vectors(
     if by_row and ids is not None:
         raise ValueError("give ids or by_row, not both.")
     result, n = Ingested(), len(vectors)
-    given = None if ids is None else np.asarray(ids)
-    for name, values in (("id", given), ("payload", payloads)):
-        if values is not None and len(values) != n:
-            raise ValueError(f"there must be one {name} for each of the {n:,} vectors; got {len(values):,}.")
-    # All of them before the first batch, which would stay if a later one failed.
+    # All are checked before the first batch, which would stay if a later one failed.
     payload_texts(payloads, n)
-    if given is not None:
+    numbers = np.arange(n) if by_row else None if ids is None else check_ids(ids, n)
+    if not by_row and numbers is not None:
         collection.refresh()
-        collection.check_new(given)
-    known = _sortable(collection.index.codes) if given is None and not by_row else None
-    if known is not None:
-        known.sort()
+        collection._store.check_new(numbers)
+    known = np.sort(_sortable(collection.index.codes)) if numbers is None else None
     with progress_bar("indexing", n, unit="vectors", show=show_progress) as advance:
         for start in range(0, n, _BATCH):
             rows = np.arange(start, min(start + _BATCH, n))
-            size = len(rows)
-            if by_row:
-                rows = rows[~collection.index.contains(rows)]
-                result.already_present += size - len(rows)
-            if len(rows):
-                part = slice(int(rows[0]), int(rows[-1]) + 1)
-                block = vectors[part] if len(rows) == part.stop - part.start else vectors[rows]
-                chosen = rows if by_row else None if given is None else given[rows]
-                texts = None if payloads is None else [payloads[row] for row in rows.tolist()]
-                codes = collection.encode(block)
-                added = collection.add(codes, ids=chosen, payloads=texts, unless_there=by_row)
-                result.added += len(added)
-                result.already_present += len(rows) - len(added)
+            new = rows[~collection.index.contains(rows)] if by_row else rows
+            if len(new):
+                codes = collection.encode(vectors[new])
+                new_ids = None if numbers is None else numbers[new]
+                values = None if payloads is None else [payloads[row] for row in new.tolist()]
+                result.added += len(collection.add(codes, new_ids, payloads=values, unless_there=by_row))
                 if known is not None:
                     result.known_codes += _count_members(_sortable(codes), known)
-            advance(size)
+            advance(len(rows))
+    result.already_present = n - result.added
     return result
 
 
-def _sortable(codes: NDArray[np.uint8]) -> NDArray[np.bytes_]:
-    """A copy of packed codes (n, n_bytes) as (n,) byte strings, which NumPy sorts."""
-    return np.array(codes, order="C").view(f"S{codes.shape[1]}").reshape(-1)
+def _sortable(codes: Codes) -> NDArray[np.bytes_]:
+    """Packed codes (n, n_bytes) as (n,) byte strings, which NumPy sorts."""
+    return np.ascontiguousarray(codes).view(f"S{codes.shape[1]}").reshape(-1)
 
 
 def _count_members(values: NDArray[np.bytes_], known: NDArray[np.bytes_]) -> int:

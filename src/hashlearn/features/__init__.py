@@ -10,7 +10,6 @@ extractor's description, and :func:`make_extractor` makes an equal extractor fro
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from hashlearn.errors import shown
 from hashlearn.features.gist import GIST_320, GIST_512, GistExtractor, gist
 from hashlearn.features.images import IMAGE_ENDINGS, find_images, image_vectors, read_thumbnail
+from hashlearn.storage import StrPath
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -55,7 +55,7 @@ class Extractor(Protocol):
     def image_shape(self) -> tuple[int, ...]:
         """The shape of a prepared picture."""
 
-    def prepare(self, path: str | os.PathLike[str]) -> NDArray[np.uint8]:
+    def prepare(self, path: StrPath) -> NDArray[np.uint8]:
         """Read a picture as :meth:`describe` takes it; raise an :class:`~hashlearn.errors.ImageError` if it can't.
 
         It is called from several threads.
@@ -90,7 +90,7 @@ def make_extractor(description: Any) -> Extractor:
     return EXTRACTORS[kind].from_description(description)
 
 
-def read_image(path: str | os.PathLike[str], extractor: Extractor) -> NDArray[np.uint8]:
+def read_image(path: StrPath, extractor: Extractor) -> NDArray[np.uint8]:
     """Read a picture as ``extractor.describe`` takes it: the same as ``extractor.prepare(path)``."""
     return extractor.prepare(path)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from hashlearn._arrays import Array
 
 GRID = 4
 PAD = 32
@@ -28,8 +28,8 @@ def padded(x: Array, rows: Array, columns: Array) -> Array:
     return flat.reshape(len(x), len(rows), len(columns))
 
 
-def prefilter_operators(H: int, W: int) -> tuple[Array, ...]:
-    """Both axes' index maps of the padding, then low-pass ∘ padding, then crop ∘ low-pass, as matrices."""
+def prefilter_path(H: int, W: int) -> Callable[[Array], Array]:
+    """Whitening and local contrast normalization of float64 images (n, H, W) in 0…255; the result is float32."""
     side = max(H, W) + 2 * _PREFILTER_PAD
     m = side + side % 2
     s1 = _CYCLES / math.sqrt(math.log(2))
@@ -37,34 +37,34 @@ def prefilter_operators(H: int, W: int) -> tuple[Array, ...]:
     # exp(−(fx² + fy²)/s1²) is a product of one circulant matrix per axis; this is its first column.
     kernel = np.fft.ifft(np.exp(-(f**2) / s1**2)).real
     lowpass = kernel[np.subtract.outer(np.arange(m), np.arange(m)) % m]
-    maps, low, crop = [], [], []
-    for size in (H, W):
+
+    def operators(size: int) -> tuple[Array, Array, Array]:
+        """Of one axis: the index map of the padding, low-pass ∘ padding, and crop ∘ low-pass."""
         inner = size + 2 * _PREFILTER_PAD
         index = mirror(size, _PREFILTER_PAD, _PREFILTER_PAD)[mirror(inner, 0, m - inner)]
-        maps.append(index)
-        low.append((lowpass @ np.eye(size)[index]).astype(np.float32))
-        crop.append(lowpass[_PREFILTER_PAD : _PREFILTER_PAD + size].astype(np.float32))
-    return (*maps, *low, *crop)
+        low = (lowpass @ np.eye(size)[index]).astype(np.float32)
+        return index, low, lowpass[_PREFILTER_PAD : _PREFILTER_PAD + size].astype(np.float32)
 
+    (rows, low_y, crop_y), (columns, low_x, crop_x) = operators(H), operators(W)
 
-def prefilter(x: Array, operators: tuple[Array, ...]) -> Array:
-    """Whitening and local contrast normalization of float64 images (n, H, W) in 0…255; the result is float32."""
-    n, H, W = x.shape
-    rows, columns, low_y, low_x, crop_y, crop_x = operators
-    x = np.log(x + 1)
-    # The low-pass leaves constants as they are, so h does not change; but p − lowpass(p) loses no digits to a
-    # common offset (a bright plateau's log is 5.5, its h a hundredth).
-    x -= x.mean(axis=(1, 2), keepdims=True)
-    x = x.astype(np.float32)
-    # h = p − lowpass(p)
-    high = padded(x, rows, columns)
-    high -= low_y @ (x.reshape(-1, W) @ low_x.T).reshape(n, H, -1)
-    # y = h / (0.2 + √|lowpass(h²)|)
-    local: Array = crop_y @ ((high * high).reshape(-1, len(columns)) @ crop_x.T).reshape(n, len(rows), W)
-    np.sqrt(np.abs(local, out=local), out=local)
-    local += np.float32(0.2)
-    pad = _PREFILTER_PAD
-    return np.divide(high[:, pad : pad + H, pad : pad + W], local, out=local)
+    def prefilter(x: Array) -> Array:
+        n = len(x)
+        x = np.log(x + 1)
+        # The low-pass leaves constants as they are, so h does not change; but p − lowpass(p) loses no digits to a
+        # common offset (a bright plateau's log is 5.5, its h a hundredth).
+        x -= x.mean(axis=(1, 2), keepdims=True)
+        x = x.astype(np.float32)
+        # h = p − lowpass(p)
+        high = padded(x, rows, columns)
+        high -= low_y @ (x.reshape(-1, W) @ low_x.T).reshape(n, H, -1)
+        # y = h / (0.2 + √|lowpass(h²)|)
+        local: Array = crop_y @ ((high * high).reshape(-1, len(columns)) @ crop_x.T).reshape(n, len(rows), W)
+        np.sqrt(np.abs(local, out=local), out=local)
+        local += np.float32(0.2)
+        pad = _PREFILTER_PAD
+        return np.divide(high[:, pad : pad + H, pad : pad + W], local, out=local)
+
+    return prefilter
 
 
 def center_frequency(scale: int) -> float:

@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hashlearn.features._gist_filters import GRID, PAD, Array, band_share, gabor, grid_means, mirror
+from hashlearn._arrays import Array
+from hashlearn.features._gist_filters import GRID, PAD, band_share, gabor, grid_means, mirror
 
 RANK_TOLERANCE = 1e-6  # singular values below this share of the scale's largest are dropped
 BLOCK = 256  # images per product: enough for BLAS, few enough for the cache
@@ -34,24 +35,13 @@ class _Scale(NamedTuple):
     filters: list[tuple[Array, ...]]  # T_f
 
 
-def matrix_bytes(H: int, W: int, counts: tuple[int, ...]) -> float:
-    """Approximate bytes of all T_f."""
-    return 4 * (H * W) ** 2 * _full_filters(counts)
-
-
-def product_flops(H: int, W: int, counts: tuple[int, ...]) -> float:
-    """Approximate FLOPs per image."""
-    return 2 * (H * W) ** 2 * _full_filters(counts)
-
-
-def build_flops(H: int, W: int, counts: tuple[int, ...]) -> float:
-    """Approximate FLOPs to build the matrices: the contractions and the eigenvectors."""
-    return (4 * sum(counts) * (W + 2 * PAD) + 6 * len(counts) * H * W) * (H * W) ** 2
-
-
-def _full_filters(counts: tuple[int, ...]) -> float:
-    """The number of filters of full rank that cost as much: r is about the share of frequencies a scale passes."""
-    return sum(count * band_share(scale, RANK_TOLERANCE) for scale, count in enumerate(counts))
+def matrix_costs(H: int, W: int, counts: tuple[int, ...]) -> tuple[float, float, float]:
+    """Approximate bytes of all T_f, FLOPs per image, and FLOPs to build the matrices."""
+    # The number of filters of full rank that cost as much: r is about the share of frequencies a scale passes.
+    full = sum(count * band_share(scale, RANK_TOLERANCE) for scale, count in enumerate(counts))
+    # The contractions and the eigenvectors.
+    build = 4 * sum(counts) * (W + 2 * PAD) + 6 * len(counts) * H * W
+    return 4 * (H * W) ** 2 * full, 2 * (H * W) ** 2 * full, build * (H * W) ** 2
 
 
 def matrix_path(H: int, W: int, counts: tuple[int, ...]) -> Callable[[Array, Array], None]:

@@ -12,23 +12,22 @@ declares. The steps are in this order, so that little is held at full size:
 from __future__ import annotations
 
 import os
-import stat
 import threading
 from contextlib import nullcontext
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from hashlearn._arrays import Array
 from hashlearn.errors import ImageError
 from hashlearn.features._silence import silent_pillow
 from hashlearn.memory import free_memory
+from hashlearn.storage import open_regular
 
 if TYPE_CHECKING:
     from PIL import Image
 
 __all__ = ["MAX_BYTES", "MAX_PIXELS", "read_picture"]
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 MAX_PIXELS = 1 << 27
 """The largest number of pixels that is read. Pillow takes up to 16 bytes for each (WebP): 2.1 GB."""
@@ -73,27 +72,13 @@ class _RefusedError(Exception):
 
 
 def _open(path: str) -> IO[bytes]:
-    """Open a regular file. A pipe does not block, and a device is not opened."""
-    _check_file(os.stat(path))
-    # Checked again, since another file may have taken its place. Only Windows has O_BINARY.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    try:
-        _check_file(os.fstat(descriptor))
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def _check_file(status: os.stat_result) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise _RefusedError("a folder, not a file")
-    if not stat.S_ISREG(status.st_mode):
-        raise _RefusedError("a pipe, socket or device, not a file")
-    if status.st_size == 0:
-        raise _RefusedError("the file is empty (0 bytes)")
-    if status.st_size > MAX_BYTES:
-        raise _RefusedError(f"the file has {status.st_size:,} bytes; at most {MAX_BYTES:,} are read")
+    file = open_regular(path)
+    size = os.fstat(file.fileno()).st_size
+    if 0 < size <= MAX_BYTES:
+        return file
+    file.close()
+    reason = f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read" if size else "the file is empty (0 bytes)"
+    raise _RefusedError(reason)
 
 
 def _decode(file: IO[bytes], side: int, color: bool, square: bool) -> Array:

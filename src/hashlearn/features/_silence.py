@@ -57,9 +57,8 @@ def silent_pillow() -> Iterator[None]:
         logging.getLogger(_LOGGER).addFilter(_state)
     _state.depth += 1
     try:
-        if getattr(
-            sys.flags, "context_aware_warnings", False
-        ):  # from Python 3.14 on, the filters of a thread come first
+        # From Python 3.14 on, the filters of a thread come first.
+        if getattr(sys.flags, "context_aware_warnings", False):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 yield
@@ -69,22 +68,24 @@ def silent_pillow() -> Iterator[None]:
         _state.depth -= 1
         with _lock:
             _readers -= 1
-            if _readers == 0:
-                _remove()
-                logging.getLogger(_LOGGER).removeFilter(_state)
+            _remove_unused()
 
 
 def _reset() -> None:
     """In a forked child, which does not have the other threads that read pictures."""
     global _lock, _readers
     _lock, _readers = threading.Lock(), _state.depth
-    if _readers == 0:
-        _remove()
-        logging.getLogger(_LOGGER).removeFilter(_state)
+    _remove_unused()
 
 
 if hasattr(os, "register_at_fork"):  # not on every system
     os.register_at_fork(after_in_child=_reset)
+
+
+def _remove_unused() -> None:
+    if _readers == 0:
+        _remove()
+        logging.getLogger(_LOGGER).removeFilter(_state)
 
 
 def _remove() -> None:

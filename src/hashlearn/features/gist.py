@@ -24,22 +24,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from hashlearn._arrays import Array
 from hashlearn.errors import shown
-from hashlearn.features._gist_filters import (
-    GRID,
-    PAD,
-    Array,
-    gabor,
-    grid_means,
-    mirror,
-    padded,
-    prefilter,
-    prefilter_operators,
-)
-from hashlearn.features._gist_matrix import BLOCK, build_flops, matrix_bytes, matrix_path, product_flops
+from hashlearn.features._gist_filters import GRID, PAD, gabor, grid_means, mirror, padded, prefilter_path
+from hashlearn.features._gist_matrix import BLOCK, matrix_costs, matrix_path
 from hashlearn.features._picture import read_picture
 from hashlearn.progress import progress_bar
-from hashlearn.storage import cached_array, content_key
+from hashlearn.storage import StrPath, cached_array, content_key
 from hashlearn.threads import thread_map
 
 if TYPE_CHECKING:
@@ -65,11 +56,7 @@ _BUILD_FLOP = 1.5
 
 
 def gist(
-    images: Any,
-    orientations: Sequence[int] = GIST_320,
-    *,
-    cache: bool = False,
-    show_progress: bool | None = None,
+    images: Any, orientations: Sequence[int] = GIST_320, *, cache: bool = False, show_progress: bool | None = None
 ) -> Array:
     """Compute GIST descriptors, float32 (n, 16 * sum(orientations)).
 
@@ -157,7 +144,7 @@ class GistExtractor:
         """The shape of a prepared picture: (side, side, 3), or (side, side) if it is gray."""
         return (self.side, self.side, 3) if self.color else (self.side, self.side)
 
-    def prepare(self, path: str | os.PathLike[str]) -> Array:
+    def prepare(self, path: StrPath) -> Array:
         """Read a picture as uint8 of :attr:`image_shape`.
 
         Only the first frame or page is read. The picture is turned upright by its EXIF data, and put on white where it
@@ -205,11 +192,12 @@ class GistExtractor:
 
 def _choose_path(n: int, H: int, W: int, counts: tuple[int, ...]) -> str:
     """``"matrix"`` or ``"fft"``: whichever is cheaper for n images by weighted FLOPs, if the matrices fit."""
-    if matrix_bytes(H, W, counts) > _MATRIX_BYTES:
+    size, flops_per_image, flops_to_build = matrix_costs(H, W, counts)
+    if size > _MATRIX_BYTES:
         return "fft"
     pixels = (H + 2 * PAD) * (W + 2 * PAD)
     fft = n * 5 * sum(counts) * pixels * math.log2(pixels)
-    matrix = n * product_flops(H, W, counts) + _BUILD_FLOP * build_flops(H, W, counts)
+    matrix = n * flops_per_image + _BUILD_FLOP * flops_to_build
     return "matrix" if matrix < _FFT_FLOP * fft else "fft"
 
 
@@ -223,11 +211,11 @@ def _describe(batch: Array, counts: tuple[int, ...], path: str, advance: Callabl
         else:
             block = max(1, _FFT_BLOCK_BYTES // (8 * (H + 2 * PAD) * (W + 2 * PAD)))
             describe = _fft_path(H, W, counts)
-        operators = prefilter_operators(H, W)
+        prefilter = prefilter_path(H, W)
 
         def work(start: int) -> None:
             part = batch[start : start + block]
-            describe(prefilter(_stretched_gray(part), operators), out[start : start + block])
+            describe(prefilter(_stretched_gray(part)), out[start : start + block])
             advance(len(part))
 
         threads(work, range(0, n, block))

@@ -10,13 +10,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from hashlearn._arrays import Array
 from hashlearn.errors import ImageError
 from hashlearn.features._picture import read_picture
-from hashlearn.storage import is_unicode
+from hashlearn.storage import StrPath, is_unicode
 from hashlearn.threads import cores
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ __all__ = ["IMAGE_ENDINGS", "find_images", "image_vectors", "read_thumbnail"]
 
 logger = logging.getLogger(__name__)
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
 _Reading: TypeAlias = "Generator[tuple[str, Array | str]]"
 
 # fmt: off
@@ -41,7 +41,7 @@ _BATCH = 1024
 _BATCH_BYTES = 1 << 26
 
 
-def find_images(folder: str | os.PathLike[str]) -> list[str]:
+def find_images(folder: StrPath) -> list[str]:
     """Find the pictures below a folder, by their endings (``IMAGE_ENDINGS``).
 
     Hidden files and folders, whose names start with a dot, are left out. Links to files count; links to folders are not
@@ -86,13 +86,13 @@ def find_images(folder: str | os.PathLike[str]) -> list[str]:
     return sorted(paths)
 
 
-def read_thumbnail(path: str | os.PathLike[str], side: int) -> Array:
+def read_thumbnail(path: StrPath, side: int) -> Array:
     """Read a picture at a small size, with its proportions: uint8 (height, width, 3), the longer one ``side``."""
     return read_picture(os.fspath(path), side, color=True, square=False)
 
 
 def image_vectors(
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     paths: Iterable[str],
     extractor: Extractor,
     *,

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple, overload
 
 import numpy as np
 
+from hashlearn._arrays import Ids
 from hashlearn.search._scan import Distances, Rows
-from hashlearn.search._state import Ids
 from hashlearn.search._tables import Shape
 
 #: The distance of a missing neighbor, whose id is −1. It is larger than any radius.

@@ -8,13 +8,13 @@ from importlib.metadata import version
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Codes, Ids
 from hashlearn._safetensors import Span, read_array, read_frame, write_frame
 from hashlearn.codes import check_codes, n_bytes
 from hashlearn.errors import IndexFileError
 from hashlearn.memory import free_memory
-from hashlearn.storage import content_key, open_regular, parse_json
+from hashlearn.storage import StrPath, content_key, open_regular, parse_json
 
 FORMAT = "hashlearn index"
 VERSION = 1
@@ -25,8 +25,8 @@ _MAX_HEADER_BYTES = 1 << 20
 _MAX_ID = np.iinfo(np.int64).max - 1
 
 
-def write_index(path: str | os.PathLike[str], n_bits: int, codes: NDArray[np.uint8], ids: NDArray[np.int64]) -> None:
-    arrays: dict[str, NDArray[Any]] = {"codes": np.ascontiguousarray(codes), "ids": np.ascontiguousarray(ids)}
+def write_index(path: StrPath, n_bits: int, codes: Codes, ids: Ids) -> None:
+    arrays: dict[str, Array] = {"codes": np.ascontiguousarray(codes), "ids": np.ascontiguousarray(ids)}
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -37,38 +37,34 @@ def write_index(path: str | os.PathLike[str], n_bits: int, codes: NDArray[np.uin
     write_frame(path, arrays, json.dumps(header))
 
 
-def read_index(
-    path: str | os.PathLike[str], *, mmap: bool, check: bool
-) -> tuple[int, NDArray[np.uint8], NDArray[np.int64]]:
+def read_index(path: StrPath, *, mmap: bool, check: bool) -> tuple[int, Codes, Ids]:
     """Read n_bits, packed codes and ids; raise an IndexFileError if the file is invalid."""
-
-    def refuse(why: str) -> IndexFileError:
-        return IndexFileError(" ".join(f"{os.fspath(path)} is not an index that can be opened: {why}.".splitlines()))
-
     try:
         with open_regular(path) as file:
-            n_bits, sha256, spans = _read_header(file)
-            arrays = {name: _array(file, span) for name, span in spans.items()}
+            return _read(file, mmap=mmap, check=check)
     except (FileNotFoundError, IsADirectoryError):
         raise FileNotFoundError(f"no index file is at {os.fspath(path)}.") from None
     except ValueError as error:
-        raise refuse(" ".join(str(error).split()).rstrip(".")) from None
-    if check and content_key(n_bits, arrays["codes"], arrays["ids"]) != sha256:
-        raise refuse("its content does not have the checksum that it was saved with: it is damaged")
+        why = f"{os.fspath(path)} is not an index that can be opened: {str(error).rstrip('.')}."
+        raise IndexFileError(" ".join(why.split())) from None
+
+
+def _read(file: IO[bytes], *, mmap: bool, check: bool) -> tuple[int, Codes, Ids]:
+    n_bits, sha256, spans = _read_header(file)
+    codes, ids = (_array(file, spans[name]) for name in _TYPES)
+    if check and content_key(n_bits, codes, ids) != sha256:
+        raise ValueError("its content does not have the checksum that it was saved with: it is damaged")
     if not mmap:
-        needed, free = sum(array.nbytes for array in arrays.values()), free_memory()
+        needed, free = codes.nbytes + ids.nbytes, free_memory()
         if 0 < free < needed:
-            raise refuse(f"it has {needed:,} bytes, and {free:,} bytes of memory are free: open it with mmap=True")
-        arrays = {name: np.array(array) for name, array in arrays.items()}
-    try:
-        codes = check_codes(arrays["codes"], n_bits) if check else arrays["codes"]
-    except ValueError as error:
-        raise refuse(str(error).rstrip(".")) from None
-    ids = arrays["ids"]
-    if check and len(ids) and (ids[0] < 0 or (ids[1:] <= ids[:-1]).any()):
-        raise refuse("its ids are not ascending from 0")
+            raise ValueError(f"it has {needed:,} bytes, and {free:,} bytes of memory are free: open it with mmap=True")
+        codes, ids = np.array(codes), np.array(ids)
+    if check:
+        codes = check_codes(codes, n_bits)
+        if len(ids) and (ids[0] < 0 or (ids[1:] <= ids[:-1]).any()):
+            raise ValueError("its ids are not ascending from 0")
     if len(ids) and ids[-1] > _MAX_ID:
-        raise refuse(f"its ids must be at most {_MAX_ID}; got {ids[-1]}")
+        raise ValueError(f"its ids must be at most {_MAX_ID}; got {ids[-1]}")
     return n_bits, codes, ids
 
 
@@ -94,7 +90,7 @@ def _read_header(file: IO[bytes]) -> tuple[int, Any, dict[str, Span]]:
     return n_bits, header.get("sha256"), spans
 
 
-def _array(file: IO[bytes], span: Span) -> NDArray[Any]:
+def _array(file: IO[bytes], span: Span) -> Array:
     if span.begin == span.end:
         return read_array(file, span)
     return np.asarray(np.memmap(file, dtype=span.dtype, mode="r", offset=span.begin, shape=span.shape))

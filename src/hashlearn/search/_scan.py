@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hashlearn._arrays import Array, Codes
 from hashlearn.codes import code_words, distance_type, distances_into
 from hashlearn.threads import cores
 
-Codes = NDArray[np.uint8]
+T = TypeVar("T")
 Distances = NDArray[np.int32]
 Rows = NDArray[np.int64]
 
@@ -63,19 +64,16 @@ def nearest_rows(queries: Codes, codes: Codes, k: int) -> tuple[Distances, Rows]
     distances = np.empty((len(queries), k), dtype=np.int32)
     rows = np.empty((len(queries), k), dtype=np.int64)
     width = codes.shape[1]
+    find: Callable[[Codes, Array, int, Distances, Rows], None]
     if is_sorted_for(k, width):
-        words = code_words(codes)
-
-        def work(part: slice) -> None:
-            _sort(queries[part], words, k, distances[part], rows[part])
-
-        max_slice = 1
+        find, among, max_slice = _sort, code_words(codes), 1
     else:
-
-        def work(part: slice) -> None:
-            _select(queries[part], codes, k, distances[part], rows[part])
-
+        find, among = _select, codes
         max_slice = len(queries) if k <= MAX_HEAP else max(1, _COUNTING_BYTES // _bucket_bytes(k, width))
+
+    def work(part: slice) -> None:
+        find(queries[part], among, k, distances[part], rows[part])
+
     share(work, len(queries), len(codes), max_slice)
     return distances, rows
 
@@ -97,7 +95,7 @@ def _select(queries: Codes, codes: Codes, k: int, distances: Distances, rows: Ro
             faiss.hammings_knn_mc(a, b, *sizes, d, r)
 
 
-def _sort(queries: Codes, words: NDArray[Any], k: int, distances: Distances, rows: Rows) -> None:
+def _sort(queries: Codes, words: Array, k: int, distances: Distances, rows: Rows) -> None:
     n_bits = 8 * queries.shape[1]
     query_words = code_words(queries)
     row_distances = np.empty((1, words.shape[1]), dtype=distance_type(n_bits))
@@ -114,9 +112,7 @@ def rows_within(queries: Codes, codes: Codes, radius: int) -> tuple[Rows, Distan
     """Find all within the radius: offsets (n_queries + 1,), distances and rows, by (query, distance, row)."""
     import faiss
 
-    parts: dict[int, tuple[Any, Any, Any]] = {}
-
-    def work(part: slice) -> None:
+    def work(part: slice) -> tuple[Any, Any, Any]:
         some = queries[part]
         with one_openmp_thread():
             result = faiss.RangeSearchResult(len(some))
@@ -128,10 +124,9 @@ def rows_within(queries: Codes, codes: Codes, radius: int) -> tuple[Rows, Distan
             size = int(ends[-1])
             distances = faiss.rev_swig_ptr(result.distances, size).astype(np.int32) if size else np.empty(0, np.int32)
             rows = faiss.rev_swig_ptr(result.labels, size).copy() if size else np.empty(0, np.int64)
-        parts[part.start] = ends[1:] - ends[:-1], distances, rows
+        return np.diff(ends), distances, rows
 
-    share(work, len(queries), len(codes), len(queries))
-    return merge_parts([parts[start] for start in sorted(parts)])
+    return merge_parts(share(work, len(queries), len(codes), len(queries)))
 
 
 def merge_parts(parts: list[tuple[Any, Any, Any]]) -> tuple[Rows, Distances, Rows]:
@@ -148,19 +143,17 @@ def merge_parts(parts: list[tuple[Any, Any, Any]]) -> tuple[Rows, Distances, Row
     return offsets, distances.astype(np.int32, copy=False), rows
 
 
-def share(work: Callable[[slice], None], n_queries: int, n_codes: int, max_slice: int) -> None:
-    """Call ``work`` with slices of at most ``max_slice`` queries, on as many threads as pay off."""
+def share(work: Callable[[slice], T], n_queries: int, n_codes: int, max_slice: int) -> list[T]:
+    """Map ``work`` over slices of at most ``max_slice`` queries, on as many threads as pay off."""
     n_threads = min(cores(), n_queries, 1 + n_queries * n_codes // _SHARED_WORK)
     # Two slices per thread, so that a slow thread can do fewer; four are slower on an idle machine.
     per_slice = -(-n_queries // n_threads) if n_threads < 2 else max(_MIN_SLICE, -(-n_queries // (2 * n_threads)))
     size = max(1, min(max_slice, per_slice))
     slices = [slice(start, min(start + size, n_queries)) for start in range(0, n_queries, size)]
     if n_threads < 2:
-        for part in slices:
-            work(part)
-    else:
-        with ThreadPoolExecutor(n_threads) as threads:  # thread_map also limits BLAS, which is not used here
-            list(threads.map(work, slices))
+        return [work(part) for part in slices]
+    with ThreadPoolExecutor(n_threads) as threads:  # thread_map also limits BLAS, which is not used here
+        return list(threads.map(work, slices))
 
 
 @contextmanager

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hashlearn.search._scan import Codes, Rows
-
-Ids = NDArray[np.int64]
+from hashlearn._arrays import Codes, Ids
+from hashlearn.search._scan import Rows
 
 
 class State(NamedTuple):

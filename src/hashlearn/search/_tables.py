@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from hashlearn.search._scan import Codes, Distances, Rows, merge_parts, one_openmp_thread, share
+from hashlearn._arrays import Codes
+from hashlearn.search._scan import Distances, Rows, merge_parts, one_openmp_thread, share
 
 # Nanoseconds (benchmarks/bench_search.py) of a query, a lookup, a candidate in a table, and an insertion into one, for
 # 200,000 codes and more. Fewer codes lie in the cache, and a scan is fast anyway.
@@ -133,17 +134,15 @@ class Tables:
 
     def within(self, queries: Codes, radius: int) -> tuple[Rows, Distances, Rows]:
         """As :func:`~hashlearn.search._scan.rows_within`."""
-        parts: dict[int, tuple[Any, Any, Any]] = {}
 
-        def work(part: slice) -> None:
+        def work(part: slice) -> tuple[Any, Any, Any]:
             with one_openmp_thread():
                 limits, distances, rows = self._index.range_search(queries[part], radius + 1)
-            ends = limits.astype(np.int64)
-            parts[part.start] = ends[1:] - ends[:-1], distances, rows
+            return np.diff(limits.astype(np.int64)), distances, rows
 
         with self._lock:
             self._index.nflip = self.shape.flips(radius)
             # The work as a number of compared codes; a fourth of it, so that starting threads pays off.
             like_codes = _lookup_cost(self.shape, radius) / scan_cost(1, queries.shape[1]) / 4
-            share(work, len(queries), int(like_codes), len(queries))
-        return merge_parts([parts[start] for start in sorted(parts)])
+            parts = share(work, len(queries), int(like_codes), len(queries))
+        return merge_parts(parts)

@@ -13,18 +13,19 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hashlearn._arrays import Codes, Ids
 from hashlearn.codes import check_codes, n_bytes
 from hashlearn.search._answers import MISSING, Engine, Matches, Neighbors, Plan
 from hashlearn.search._planning import Costs, Ledger, Size, choose, plan_nearest, plan_within
-from hashlearn.search._scan import Codes, nearest_rows, padded, rows_within, scan_width
-from hashlearn.search._state import Ids, State, allowed, check_ids, find_rows, more, require_rows, take_rows
+from hashlearn.search._scan import nearest_rows, padded, rows_within, scan_width
+from hashlearn.search._state import State, allowed, check_ids, find_rows, more, require_rows, take_rows
 from hashlearn.search._tables import Estimate, Shape, Tables, min_queries
+from hashlearn.storage import StrPath
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["HammingIndex", "Ids", "check_ids"]
-
+__all__ = ["HammingIndex", "check_ids"]
 
 _NOT_COPIED = {"_content", "_changing", "_making", "_estimate", "_changed"}
 
@@ -91,10 +92,6 @@ class HammingIndex:
     @property
     def _state(self) -> State:
         return self._content.state
-
-    @property
-    def _tables(self) -> Tables | None:
-        return self._content.tables
 
     def __len__(self) -> int:
         return len(self._state.ids)
@@ -362,20 +359,16 @@ class HammingIndex:
         n_queries = _at_least("n_queries", n_queries, 0)
         if k is not None and radius is None:
             return plan_nearest(self._size(), _at_least("k", k, 1))
-        if radius is not None and k is None:
-            with self._changing:
-                return self._plan_within(min(_at_least("radius", radius, 0), self.n_bits), n_queries)
-        raise ValueError("explain takes either k or radius.")
-
-    def _plan_within(self, radius: int, n_queries: int) -> Plan:
-        """Plan the next ``n_queries`` queries; the caller holds the lock."""
-        if not len(self):
-            return Plan("scan", f"{self._size()} are compared", 0.0)
-        costs = self._costs(self._state)
-        content = self._content
-        current = None if content.tables is None else content.tables.shape
-        content.ledger.settle(costs, current)
-        return plan_within(costs, radius, current, content.ledger, n_queries)
+        if radius is None or k is not None:
+            raise ValueError("explain takes either k or radius.")
+        radius = min(_at_least("radius", radius, 0), self.n_bits)
+        with self._changing:
+            if not len(self):
+                return Plan("scan", f"{self._size()} are compared", 0.0)
+            content, costs = self._content, self._costs(self._state)
+            current = None if content.tables is None else content.tables.shape
+            content.ledger.settle(costs, current)
+            return plan_within(costs, radius, current, content.ledger, n_queries)
 
     def _costs(self, state: State) -> Costs:
         return Costs(Size(len(state.ids), self.n_bits, self._width), self._fresh_estimate(state))
@@ -392,7 +385,7 @@ class HammingIndex:
 
     # -- files --------------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: StrPath) -> None:
         """Write all codes and ids to one file (safetensors: plain arrays and JSON), atomically."""
         from hashlearn.search._index_file import write_index
 
@@ -400,7 +393,7 @@ class HammingIndex:
         write_index(path, self.n_bits, state.codes[:, : n_bytes(self.n_bits)], state.ids)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, mmap: bool = True, check: bool = True) -> Self:
+    def open(cls, path: StrPath, *, mmap: bool = True, check: bool = True) -> Self:
         """Read a saved index.
 
         Parameters
