@@ -106,10 +106,14 @@ def suggest(name: str, names: Iterable[str]) -> str:
     'did you mean udh-dnn?'
     >>> suggest("magic", ["itq", "udh-dnn"])
     'choose from itq, udh-dnn.'
+    >>> suggest("magic", [])
+    'there are none.'
     """
     from difflib import get_close_matches
 
     lower = {known.lower(): known for known in names}
+    if not lower:
+        return "there are none."
     near = get_close_matches(name[:_SHOWN_LENGTH].lower(), lower, n=1, cutoff=0.7)
     return f"did you mean {lower[near[0]]}?" if near else f"choose from {', '.join(lower.values())}."
 

@@ -395,6 +395,23 @@ def test_damaged_results_do_not_stop_a_report(folder, tmp_path, caplog):
     assert not any("\n" in record.getMessage() for record in caplog.records)
 
 
+def test_results_of_another_revision_or_layout_are_named(tmp_path):
+    records = make_records("check-siftsmall", methods=["lsh"])
+    older = [{**record, "revision": 99} for record in records]
+    strange = {**records[0], "options": {"unknown": 1}}
+    folder = write_records(tmp_path / "results", [*records[:1], *older[1:3]])
+    report = write_report(folder, tmp_path / "report.html", images=False)
+    assert (report.n_runs, report.n_left_out, report.n_outdated) == (1, 2, 2)
+    words = "left out: 1 result of another revision of the method, 1 result of data sets, methods, parameters or"
+    folder = write_records(tmp_path / "other", [strange, older[1]])
+    with pytest.raises(ValueError, match=rf"other holds no results of the experiments \({words} .*makes them"):
+        write_report(folder, tmp_path / "report.html")
+    (tmp_path / "files" / "fig-mnist").mkdir(parents=True)
+    (tmp_path / "files" / "fig-mnist" / "itq-16-0-0123456789abcdef.json").write_text("{}")
+    with pytest.raises(ValueError, match="files holds results of an older version, one file per run"):
+        write_report(tmp_path / "files", tmp_path / "report.html")
+
+
 def test_a_folder_of_something_else_is_an_error(folder, tmp_path):
     path = folder / "notes.jsonl"
     path.write_text("some notes\n")

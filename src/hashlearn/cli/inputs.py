@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hashlearn.cli.options import refuse_options
 from hashlearn.cli.render import note
+from hashlearn.progress import count
 
 if TYPE_CHECKING:
     from hashlearn.collection import Collection
@@ -75,6 +76,12 @@ def is_picture(query: str, collection: Collection) -> bool:
     if ending in IMAGE_ENDINGS:
         return True
     return ending not in FORMATS and Path(query).is_file() and collection.extractor is not None
+
+
+def check_exists(option: str, path: str | Path) -> None:
+    """Refuse an option that names a missing file."""
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{option} names {path}, which does not exist.")
 
 
 def load_dataset(name: str, source: Path | None = None, split: int | None = None) -> Dataset:
@@ -141,6 +148,8 @@ def read_training(
         raise ValueError(f"--sample must be at least 2; got {sample}.")
     if labels is not None and not hasher.supervised:
         raise ValueError(f"{hasher.name} learns without labels: leave --labels out.")
+    if labels not in (None, FOLDERS):
+        check_exists("--labels", labels)
     if kind == "folder":
         return _read_training_pictures(input, hasher, labels, sample, seed, side)
     if kind == "file" and hasher.supervised and labels in (None, FOLDERS):
@@ -182,8 +191,8 @@ def _picture_labels(folder: str, paths: list[str], hasher: Hasher, labels: str |
     """A label for each picture: the subfolder of ``folder`` that it is in, or a line of a file."""
     outside = [path for path in paths if "/" not in path]
     if labels is None:
-        how = "give them with --labels FILE" if outside else "--labels folders takes the names of the subfolders"
-        raise ValueError(f"{hasher.name} learns from labels: {how}.")
+        hint = "give them with --labels FILE" if outside else "--labels folders takes the names of the subfolders"
+        raise ValueError(f"{hasher.name} learns from labels: {hint}.")
     if labels != FOLDERS:
         return _read_labels(labels, len(paths), "pictures")
     if outside:
@@ -248,7 +257,7 @@ def _read_pictures(folder: str, paths: list[str], extractor: Extractor, *, skip_
     if unreadable:
         more = len(unreadable) - _LISTED_PICTURES
         listed = [*unreadable[:_LISTED_PICTURES], *([f"{more:,} more"] if more > 0 else [])]
-        words = f"{len(unreadable):,} of {len(paths):,} pictures can't be read ({'; '.join(listed)})"
+        words = f"{len(unreadable):,} of {count(len(paths), 'picture')} can't be read ({'; '.join(listed)})"
         if not skip_unreadable:
             raise ValueError(f"{words}; --skip-unreadable leaves them out.")
         note(f"{words} and are left out.")
