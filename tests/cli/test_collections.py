@@ -247,21 +247,21 @@ def test_add_vectors_with_ids_and_payloads(vectors, tmp_path):
 
 
 @pytest.mark.parametrize("wrong", ["ids", "there", "payloads"])
-def test_what_can_not_be_added_whole_is_not_added(wrong, vectors, tmp_path, monkeypatch):
-    monkeypatch.setattr("hashlearn.collection.ingest._BATCH", 100)
-    folder, _ = vectors
+def test_what_can_not_be_added_whole_is_not_added(wrong, vectors, tmp_path):
+    folder, X = vectors
     run("index", folder / "m", folder / "x.npy", "-o", tmp_path / "x.hl")
-    ids, payloads = [str(1000 + i) for i in range(500)], ["null"] * 500
+    write_vectors(tmp_path / "many.npy", np.tile(X, (25, 1)))  # more than are added at once
+    ids, payloads = [str(1000 + i) for i in range(12_500)], ["null"] * 12_500
     if wrong == "ids":
-        ids[450] = "1003"
+        ids[12_450] = "1003"
     elif wrong == "there":
-        ids[450] = "3"
+        ids[12_450] = "3"
     else:
-        payloads[450] = "NaN"
+        payloads[12_450] = "NaN"
     (tmp_path / "ids.txt").write_text("\n".join(ids) + "\n")
     (tmp_path / "payloads.jsonl").write_text("\n".join(payloads) + "\n")
     options = ["--ids", tmp_path / "ids.txt", "--payloads", tmp_path / "payloads.jsonl"]
-    run("add", tmp_path / "x.hl", folder / "x.npy", *options, code=2)
+    run("add", tmp_path / "x.hl", tmp_path / "many.npy", *options, code=2)
     with Collection.open(tmp_path / "x.hl") as collection:
         assert len(collection) == 500
 
@@ -287,20 +287,20 @@ def test_a_data_set_by_its_name(tmp_path):
     assert len(answer) == 297
 
 
-def test_batches_keep_their_ids_and_payloads(vectors, tmp_path, monkeypatch):
+def test_batches_keep_their_ids_and_payloads(vectors, tmp_path):
     folder, X = vectors
-    monkeypatch.setattr("hashlearn.collection.ingest._BATCH", 7)
     run("index", folder / "m", folder / "x.npy", "-o", tmp_path / "x.hl")
-    write_vectors(tmp_path / "more.npy", X[:20])
-    (tmp_path / "ids.txt").write_text("".join(f"{1000 + i}\n" for i in range(20)))
-    (tmp_path / "payloads.jsonl").write_text("".join(f"{i}\n" for i in range(20)))
+    n = 12_500  # more than are added at once
+    write_vectors(tmp_path / "more.npy", np.tile(X, (25, 1)))
+    (tmp_path / "ids.txt").write_text("".join(f"{1000 + i}\n" for i in range(n)))
+    (tmp_path / "payloads.jsonl").write_text("".join(f"{i}\n" for i in range(n)))
     options = ["--ids", tmp_path / "ids.txt", "--payloads", tmp_path / "payloads.jsonl"]
     run("add", tmp_path / "x.hl", tmp_path / "more.npy", *options)
     with Collection.open(tmp_path / "x.hl") as collection:
         codes = hashlearn.load(folder / "m").encode(X)
-        np.testing.assert_array_equal(collection.index.codes, np.concatenate([codes, codes[:20]]))
-        assert collection.ids.tolist() == [*range(500), *range(1000, 1020)]
-        assert [item.payload for item in collection.get(range(1000, 1020))] == list(range(20))
+        np.testing.assert_array_equal(collection.index.codes, np.tile(codes, (26, 1)))
+        assert collection.ids.tolist() == [*range(500), *range(1000, 1000 + n)]
+        assert [item.payload for item in collection.get(range(1000, 1000 + n))] == list(range(n))
 
 
 def test_rows_of_another_file_are_not_taken_for_its_own(vectors, tmp_path):

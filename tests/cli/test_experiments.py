@@ -58,6 +58,9 @@ def test_studies_are_listed_and_their_entries_are_methods():
     assert done.stdout.splitlines()[1:] == ["    1 run; cifar10; 16 bits; up to 1 seed", "    kernel=rbf"]
     done = run_here("reproduce", "--list", "--methods", "kernel=rbf")
     assert done.stdout.startswith("study-bre-cifar10: ")
+    done = run_here("reproduce", "--list", "--methods", "magic")
+    assert done.stderr.startswith("hashlearn: error: no method of the experiments is named 'magic': choose from lsh, ")
+    assert len(done.stderr) < 1000
 
 
 def test_narrowed_as_json(tmp_path):

@@ -89,7 +89,7 @@ def add(
 
 
 def _read_vectors(input: str, part: str, key: str | None, collection: Collection) -> Vectors:
-    """Vectors to add to a collection or to search it with."""
+    """Read vectors to add to a collection or to search it with."""
     kind = find_kind(input, key=key)
     if kind == "folder" or is_picture(input, collection):
         holds, takes = ("vectors", "a file of vectors") if collection.extractor is None else ("pictures", "one picture")

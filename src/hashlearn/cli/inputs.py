@@ -47,7 +47,7 @@ class Vectors:
 
 
 def find_kind(input: str, **options: object) -> Kind:
-    """What ``input`` names. Refuses options that have no effect on an input of that kind."""
+    """Return what ``input`` names. Refuse options that have no effect on an input of that kind."""
     from hashlearn.datasets import DATASETS
     from hashlearn.errors import suggest
 
@@ -68,7 +68,7 @@ def find_kind(input: str, **options: object) -> Kind:
 
 
 def is_picture(query: str, collection: Collection) -> bool:
-    """Whether ``query`` names a picture; one that ends in nothing known does if the collection is of pictures."""
+    """Whether ``query`` is a picture, by its ending; without a known one, if the collection holds pictures."""
     from hashlearn.features import IMAGE_ENDINGS
     from hashlearn.vectors import FORMATS
 
@@ -103,7 +103,7 @@ def read_input(
     source: Path | None = None,
     split: int | None = None,
 ) -> Vectors:
-    """Vectors of a file, or of a part of a data set; ``kind`` if :func:`find_kind` was called before."""
+    """Read the vectors of a file, or of a part of a data set; ``kind`` is that of :func:`find_kind`, if known."""
     from hashlearn import vectors
 
     if (kind or find_kind(input, key=key)) == "dataset":
@@ -142,7 +142,7 @@ def check_out(path: Path, *inputs: str | Path | None) -> None:
 def read_training(
     input: str, hasher: Hasher, *, labels: str | None, sample: int | None, seed: int, side: int | None, **options: Any
 ) -> Vectors:
-    """Vectors and labels for ``hasher`` to learn from; ``options`` are those of :func:`read_input`."""
+    """Read vectors and labels for ``hasher`` to learn from; ``options`` are those of :func:`read_input`."""
     kind = find_kind(input, labels=labels, side=side, **options)
     if sample is not None and sample < 2:
         raise ValueError(f"--sample must be at least 2; got {sample}.")
@@ -170,7 +170,7 @@ def read_training(
 def _read_training_pictures(
     folder: str, hasher: Hasher, labels: str | None, sample: int | None, seed: int, side: int | None
 ) -> Vectors:
-    """Pictures below a folder. The labels are checked before the first picture is read."""
+    """Read pictures below a folder. The labels are checked before the first picture is read."""
     from hashlearn.features import GistExtractor, find_images
 
     extractor = GistExtractor() if side is None else GistExtractor(side=side)
@@ -188,7 +188,7 @@ def _read_training_pictures(
 
 
 def _picture_labels(folder: str, paths: list[str], hasher: Hasher, labels: str | None) -> Any:
-    """A label for each picture: the subfolder of ``folder`` that it is in, or a line of a file."""
+    """Return a label for each picture: the subfolder of ``folder`` that it is in, or a line of a file."""
     outside = [path for path in paths if "/" not in path]
     if labels is None:
         hint = "give them with --labels FILE" if outside else "--labels folders takes the names of the subfolders"
@@ -211,7 +211,7 @@ def _read_labels(path: str, n: int, what: str) -> Any:
 
 
 def _sample_rows(n: int, size: int | None, seed: int) -> Any:
-    """Row numbers of a random sample, ascending; None if all rows are used."""
+    """Draw the row numbers of a random sample, ascending; None if all rows are used."""
     import numpy as np
 
     if size is None or size >= n:
@@ -223,7 +223,7 @@ def _sample_rows(n: int, size: int | None, seed: int) -> Any:
 
 
 def read_folder(folder: str, hasher: Hasher, *, skip_unreadable: bool) -> Vectors:
-    """Pictures below a folder, in the order of ``find_images``, described as ``hasher`` needs them."""
+    """Read pictures below a folder, in the order of ``find_images``, as vectors for ``hasher``."""
     from hashlearn.collection.ingest import model_extractor
     from hashlearn.features import find_images
 

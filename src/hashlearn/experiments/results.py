@@ -341,7 +341,7 @@ def _cut_torn_line(file: IO[bytes]) -> int:
 
 
 def _may_be_torn(line: bytes) -> bool:
-    """Whether a line without an end may be the beginning of a record; anything else is somebody else's."""
+    """Whether a line without an end may be the beginning of a record."""
     return _BEGINNING.startswith(line[: len(_BEGINNING)])
 
 
