@@ -812,16 +812,14 @@ def test_what_is_there_is_left_out_if_asked_for(collection):
     codes = some_codes(6)
     collection.add(codes[:2], sources=["a", "b"])
     with Collection.open(collection.path) as other:
-        ids = other.add(codes[:4], sources=["b", "c", "c", None], skip_existing=True)
+        ids = other.add(codes[:4], sources=["b", "c", "c", None], unless_there=True)
         assert ids.tolist() == [2, 3]
         assert [item.source for item in other.get(ids)] == ["c", None]
         np.testing.assert_array_equal(other.index.reconstruct(ids), codes[[1, 3]])
-    assert collection.add(codes[:3], ids=[1, 9, 0], payloads=[1, 2, 3], skip_existing=True).tolist() == [9]
+    assert collection.add(codes[:3], ids=[1, 9, 0], payloads=[1, 2, 3], unless_there=True).tolist() == [9]
     assert collection.get([9])[0].payload == 2
     assert collection.add(codes[:1], sources=["a"]).tolist() == [10]
     assert collection.find_ids(["a", "none", "c"]) == {"a": [0, 10], "c": [2]}
-    with pytest.warns(DeprecationWarning, match="unless_there of add is deprecated: use skip_existing"):
-        assert collection.add(codes[:1], sources=["a"], unless_there=True).tolist() == []
 
 
 def test_the_same_model_saved_by_another_version_is_the_same(path, model, monkeypatch):

@@ -41,12 +41,12 @@ class Store:
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
-    def add(self, codes: Codes, ids: Ids | None, sources: Texts, payloads: Texts, *, skip_existing: bool) -> Ids:
-        if skip_existing and ids is None:
+    def add(self, codes: Codes, ids: Ids | None, sources: Texts, payloads: Texts, *, skip_known: bool) -> Ids:
+        if skip_known and ids is None:
             self.database.check_sources()  # may take long, so not within the transaction
 
         def write() -> _Change:
-            keep = self._find_new(ids, sources) if skip_existing else np.arange(len(codes))
+            keep = self._find_new(ids, sources) if skip_known else np.arange(len(codes))
             next_id = self.database.next_id()
             if ids is not None:
                 new_ids = ids[keep]

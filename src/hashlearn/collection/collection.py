@@ -22,7 +22,6 @@ from hashlearn.collection._store import Store
 from hashlearn.collection.ingest import Images, Ingested
 from hashlearn.collection.queries import Match
 from hashlearn.errors import CollectionError, ModelFileError
-from hashlearn.progress import count
 from hashlearn.search import Matches, Neighbors
 from hashlearn.search.index import HammingIndex, check_ids
 from hashlearn.storage import StrPath, check_target, parse_json
@@ -156,7 +155,7 @@ class Collection:
         return id in self.index
 
     def __repr__(self) -> str:
-        return f"Collection({str(self.path)!r}), {count(len(self), 'item')} of {self.n_bits} bits"
+        return f"Collection({str(self.path)!r}), {len(self):,} items of {self.n_bits} bits"
 
     @property
     def ids(self) -> Ids:
@@ -294,8 +293,7 @@ class Collection:
         *,
         sources: Sequence[str | None] | None = None,
         payloads: Sequence[Any] | None = None,
-        skip_existing: bool = False,
-        unless_there: bool | None = None,
+        unless_there: bool = False,
     ) -> Ids:
         """Add items. Ids of removed items are not assigned again.
 
@@ -309,24 +307,19 @@ class Collection:
             Where each item comes from, such as a path, or None.
         payloads
             A JSON value for each item, or None.
-        skip_existing
+        unless_there
             Skip items whose id (if ids are given) or else whose source is in the collection, also if another process
             has just added it.
-        unless_there
-            Deprecated: the former name of ``skip_existing``.
 
         Returns
         -------
         The ids of the items that were added.
         """
-        if unless_there is not None:
-            warnings.warn("unless_there of add is deprecated: use skip_existing.", DeprecationWarning, stacklevel=2)
-            skip_existing = unless_there
         array = check_codes(codes, self.n_bits)
         n = len(array)
         given = None if ids is None else check_ids(ids, n)
         columns = check_sources(sources, n), payload_texts(payloads, n)
-        return self._store.add(array, given, *columns, skip_existing=skip_existing)
+        return self._store.add(array, given, *columns, skip_known=unless_there)
 
     def remove(self, ids: ArrayLike) -> None:
         """Remove items. Raises a ValueError and removes nothing if an id is unknown or given twice."""

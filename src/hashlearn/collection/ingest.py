@@ -172,7 +172,7 @@ def add_images(
 
         for read, vectors in image_vectors(folder, list(sources), extractor, batch=batch, on_error=skip):
             codes = collection.encode(vectors)
-            result.added += len(collection.add(codes, sources=[sources[path] for path in read], skip_existing=True))
+            result.added += len(collection.add(codes, sources=[sources[path] for path in read], unless_there=True))
             advance(len(read))
     # Before, or by another process meanwhile.
     result.already_present = len(by_source) - result.added - len(result.unreadable)
@@ -241,7 +241,7 @@ def add_vectors(
                 codes = collection.encode(vectors[new])
                 new_ids = None if numbers is None else numbers[new]
                 values = None if payloads is None else [payloads[row] for row in new.tolist()]
-                result.added += len(collection.add(codes, new_ids, payloads=values, skip_existing=by_row))
+                result.added += len(collection.add(codes, new_ids, payloads=values, unless_there=by_row))
                 if known is not None:
                     result.known_codes += _count_members(_sortable(codes), known)
             advance(len(rows))
