@@ -344,7 +344,7 @@ def test_another_folder_of_the_same_name_is_not_taken_for_its_own(own):
     (own / "other").mkdir()
     shutil.copytree(own / "photos", own / "other" / "photos")
     done = run("index", "photos.model", "other/photos", "-o", "photos.hl", cwd=own, code=2)
-    assert "photos.hl was made of photos, not of other/photos: hashlearn add" in done.stderr
+    assert "photos.hl was made of photos, not of other/photos: choose another name" in done.stderr
     (own / "moved").mkdir()
     shutil.copy(own / "photos.hl", own / "moved" / "photos.hl")
     done = run("index", "photos.model", "photos", "-o", "moved/photos.hl", cwd=own, code=2)
