@@ -408,7 +408,7 @@ def written(text: str) -> str:
 
     text, n = re.subn(r"(<!-- table: ([\w-]+) -->)\n.*?(<!-- end of table -->)", replace, text, flags=re.DOTALL)
     if not n == text.count("<!-- table:") == text.count("<!-- end of table -->"):
-        raise SystemExit("a table's begin or end is misspelt")
+        raise SystemExit("a table's begin or end is misspelled")
     return text
 
 

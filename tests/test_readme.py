@@ -60,7 +60,7 @@ def test_everything_that_is_measured_can_be_shown():
     ("find", "put", "words"),
     [
         ("| ITQ-CCA | 78.09 ", "| ITQ-CCA | 99.99 ", "README.md does not show the results"),
-        ("<!-- end of table -->", "<!-- end of tables -->", "begin or end is misspelt"),
+        ("<!-- end of table -->", "<!-- end of tables -->", "begin or end is misspelled"),
     ],
 )
 def test_a_table_that_shows_something_else_is_found_and_left_alone(find, put, words, tmp_path, monkeypatch):

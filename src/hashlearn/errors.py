@@ -3,10 +3,15 @@
 A parameter that breaks its rule raises a plain ``ValueError``.
 """
 
+import operator
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def find_renamed(module: str, name: str, renamed: Mapping[str, str]) -> Any:
@@ -29,6 +34,22 @@ def find_renamed(module: str, name: str, renamed: Mapping[str, str]) -> Any:
     home, _, present = renamed[name].rpartition(".")
     warnings.warn(f"{module}.{name} is now {renamed[name]}.", DeprecationWarning, stacklevel=3)
     return getattr(import_module(home), present)
+
+
+def renamed_parameter(former: str, present: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function so that it takes a parameter by its former name too, with a DeprecationWarning."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if former in kwargs and present not in kwargs:
+                warnings.warn(f"the parameter {former} is now {present}.", DeprecationWarning, stacklevel=2)
+                kwargs[present] = kwargs.pop(former)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
 
 
 class VectorFileError(ValueError):
@@ -119,6 +140,19 @@ def suggest(name: str, names: Iterable[str]) -> str:
         return f"did you mean {lower[near[0]]}?"
     more = ", ..." if len(lower) > _SHOWN_NAMES else "."
     return f"choose from {', '.join(list(lower.values())[:_SHOWN_NAMES])}{more}"
+
+
+def check_count(name: str, value: object, least: int = 1) -> int:
+    """Return a whole number; raise a ValueError if it is none, or less than ``least``."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise ValueError(f"{name} must be a whole number of at least {least}; got {shown(value)}.")
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}; got {number}.")
+    return number
 
 
 def check_name(kind: str, name: str, names: Iterable[str]) -> None:

@@ -355,7 +355,7 @@ def test_another_folder_of_the_same_name_is_not_taken_for_its_own(own):
     (own / "other").mkdir()
     shutil.copytree(own / "photos", own / "other" / "photos")
     done = run("index", "photos.model", "other/photos", "-o", "photos.hl", cwd=own, code=2)
-    assert "photos.hl was made of photos, not of other/photos: hashlearn add" in done.stderr
+    assert "photos.hl was made of photos, not of other/photos: choose another name" in done.stderr
     (own / "moved").mkdir()
     shutil.copy(own / "photos.hl", own / "moved" / "photos.hl")
     done = run("index", "photos.model", "photos", "-o", "moved/photos.hl", cwd=own, code=2)
@@ -456,7 +456,7 @@ def test_exports(made, tmp_path):
         (["search", "photos.hl", "photos/a/02.png", "--radius", -1], "radius must be at least 0"),
         (["search", "photos.hl", "none.png"], "none.png"),
         (["search", "photos.hl", "photos/b/text.jpg"], "photos/b/text.jpg: not a picture"),
-        (["search", "photos.hl", "x.npy"], "a model for vectors of 512 numbers; got 24"),
+        (["search", "photos.hl", "x.npy"], "takes vectors of shape (n, 512); got ("),
         (["search", "photos.hl", "--id", 3, "--key", "x"], "--key would have no effect"),
         (["search", "photos.hl", "--id", 4000], "id 4000 is not in the collection"),
         (["search", "photos.model", "photos/a/02.png"], "photos.model is not a collection"),
@@ -468,7 +468,7 @@ def test_exports(made, tmp_path):
         (["index", "m", "x.npy", "-o", "photos.hl"], "was made with another model"),
         (
             ["index", "photos.model", "photos/a", "-o", "photos.hl"],
-            "was made of photos, not of photos/a: hashlearn add",
+            "was made of photos, not of photos/a: choose another name, or add to it",
         ),
         (["index", "photos.model", "none", "-o", "new.hl"], "none is neither a file nor a folder"),
         (["index", "photos.model", "empty", "-o", "new.hl"], "empty holds no picture"),

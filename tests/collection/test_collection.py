@@ -489,7 +489,7 @@ def test_the_model_is_kept_in_the_file(path, model):
         assert isinstance(again.model, ITQ)
         assert again.has_model(model)
         assert not again.has_model(LSH(n_bits=12, random_state=0).fit(X))
-        with pytest.raises(ValueError, match="vectors of 20 numbers; got 19"):
+        with pytest.raises(ValueError, match=r"vectors of shape \(n, 20\); got \(30, 19\)"):
             again.encode(X[:, 1:])
 
 
@@ -812,11 +812,11 @@ def test_what_is_there_is_left_out_if_asked_for(collection):
     codes = some_codes(6)
     collection.add(codes[:2], sources=["a", "b"])
     with Collection.open(collection.path) as other:
-        ids = other.add(codes[:4], sources=["b", "c", "c", None], unless_there=True)
+        ids = other.add(codes[:4], sources=["b", "c", "c", None], skip_known=True)
         assert ids.tolist() == [2, 3]
         assert [item.source for item in other.get(ids)] == ["c", None]
         np.testing.assert_array_equal(other.index.reconstruct(ids), codes[[1, 3]])
-    assert collection.add(codes[:3], ids=[1, 9, 0], payloads=[1, 2, 3], unless_there=True).tolist() == [9]
+    assert collection.add(codes[:3], ids=[1, 9, 0], payloads=[1, 2, 3], skip_known=True).tolist() == [9]
     assert collection.get([9])[0].payload == 2
     assert collection.add(codes[:1], sources=["a"]).tolist() == [10]
     assert collection.find_ids(["a", "none", "c"]) == {"a": [0, 10], "c": [2]}

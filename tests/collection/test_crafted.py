@@ -142,7 +142,7 @@ def test_an_index_by_source_that_does_not_agree(path):
                 with pytest.raises(CollectionError, match=r"damaged: .*items_source"):
                     collection.find_ids(["124.png"])
                 with pytest.raises(CollectionError, match=r"damaged: .*items_source"):
-                    collection.add(CODES[:1], sources=["124.png"], unless_there=True)
+                    collection.add(CODES[:1], sources=["124.png"], skip_known=True)
                 outcomes.append("index")
         except CollectionError as error:
             outcomes.append("table" if "checksum" in str(error) else str(error))

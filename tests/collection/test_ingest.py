@@ -175,6 +175,83 @@ def test_vectors_that_are_added_again_are_counted(tmp_path, n_bits, monkeypatch)
             collection.add_vectors(X[:3], ids=[1, 2, 3], by_row=True)
 
 
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda c, X: c.add_vectors(None), r"takes vectors of shape \(n, 8\); got \(\)"),
+        (lambda c, X: c.add_vectors("x.npy"), r"takes vectors of shape \(n, 8\); got \(\)"),
+        (lambda c, X: c.add_vectors(X[0]), r"takes vectors of shape \(n, 8\); got \(8,\)"),
+        (lambda c, X: c.add_vectors(X[:, :5]), r"takes vectors of shape \(n, 8\); got \(30, 5\)"),
+        (lambda c, X: c.search_vectors(X[0]), r"takes vectors of shape \(n, 8\); got \(8,\)"),
+        (lambda c, X: c.add_vectors(X, ids="a"), "ids must be whole numbers"),
+        (lambda c, X: c.add_vectors(X[:2], payloads="ab"), "payloads must be a list; got 'ab'"),
+        (lambda c, X: c.add_vectors(X[:2], payloads={"a": 1, "b": 2}), "payloads must be a list"),
+        (lambda c, X: c.add_vectors(X[:2], payloads=2), "payloads must be a list; got 2"),
+        (lambda c, X: c.add(c.encode(X[:1]), sources="a"), "sources must be a list; got 'a'"),
+        (lambda c, X: c.search_vectors(X, k="3"), "k must be a whole number of at least 1; got '3'"),
+        (lambda c, X: c.search_vectors(X, k=True), "k must be a whole number of at least 1; got True"),
+        (lambda c, X: c.search_vectors(X, k=0), "k must be at least 1; got 0"),
+        (lambda c, X: c.search_vectors(X, radius=1.5), "radius must be a whole number of at least 0; got 1.5"),
+        (lambda c, X: c.search_vectors(X, 3, radius=3), "give k or radius, not both"),
+        (lambda c, X: c.search_ids("a"), "ids must be whole numbers"),
+    ],
+)
+def test_arguments_that_are_refused(call, why, tmp_path):
+    X = np.random.default_rng(0).normal(size=(30, 8))
+    with Collection.create(tmp_path / "x.hl", model=hashlearn.LSH(n_bits=8, random_state=0).fit(X)) as collection:
+        with pytest.raises(ValueError, match=why):
+            call(collection, X)
+        assert len(collection) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"model": "model"}, "model must be a fitted hasher, .*; got 'model'"),
+        ({"model": hashlearn.LSH}, "model must be a fitted hasher"),
+        ({"model": hashlearn.LSH()}, "not fitted"),
+        ({"n_bits": "8"}, "n_bits must be a whole number of at least 1; got '8'"),
+        ({"n_bits": 8, "info": [1]}, r"info must be a dict of JSON values; got \[1\]"),
+        ({"n_bits": 8, "first_id": -1}, "ids must be from 0"),
+        ({}, "either a model or n_bits"),
+    ],
+)
+def test_a_collection_that_is_not_created(options, why, tmp_path):
+    with pytest.raises(ValueError, match=why):
+        Collection.create(tmp_path / "x.hl", **options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("images", [3, None, b"00.png", [3], [b"00.png"], np.zeros((1, 16, 16, 3))])
+def test_pictures_are_given_as_paths(images, collection):
+    for call in (collection.add_images, collection.search_images):
+        with pytest.raises(ValueError, match="images must be paths of pictures; got"):
+            call(images)
+
+
+def test_lists_generators_and_empty_batches(photos, collection, tmp_path):
+    X = np.random.default_rng(0).normal(size=(30, 8))
+    with Collection.create(tmp_path / "v.hl", model=hashlearn.LSH(n_bits=8, random_state=0).fit(X)) as vectors:
+        assert vectors.add_vectors(X.tolist(), payloads=(f"row {i}" for i in range(30))).added == 30
+        assert [item.payload for item in vectors.get([0, 29])] == ["row 0", "row 29"]
+        assert vectors.add_vectors(X[:0]) == Ingested()
+        assert vectors.search_vectors(X[:0]) == []
+    assert collection.search_images([]) == []
+    assert collection.add_images(path for path in [photos / "00.png"]) == Ingested(already_present=1)
+
+
+def test_former_names_of_parameters(collection):
+    code = collection.index.reconstruct([0])
+    with pytest.warns(DeprecationWarning, match="the parameter unless_there is now skip_known"):
+        assert not len(collection.add(code, [0], unless_there=True))
+    with pytest.raises(TypeError, match="unless_there"):
+        collection.add(code, [0], unless_there=True, skip_known=True)
+    with pytest.warns(DeprecationWarning, match="validation_neighbours is now validation_neighbors"):
+        hasher = hashlearn.UDHDNN(validation=10, validation_neighbours=7)
+    assert hasher.get_params()["validation_neighbors"] == 7
+    assert "validation_neighbours" not in hasher.get_params()
+
+
 def test_former_places_still_work():
     import hashlearn.search
 

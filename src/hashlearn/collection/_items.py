@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from hashlearn._arrays import Codes
+from hashlearn.errors import shown
 from hashlearn.storage import is_unicode, parse_json
 
 
@@ -28,7 +30,7 @@ def to_blobs(codes: Codes) -> Iterable[bytes]:
 
 
 def check_sources(sources: Sequence[str | None] | None, n: int) -> list[str | None]:
-    checked = _one_each("source", sources, n)
+    checked = one_each("source", sources, n)
     for source in checked:
         if source is not None and not (isinstance(source, str) and is_unicode(source)):
             raise ValueError(f"a source must be Unicode text or None; got {source!r}.")
@@ -36,11 +38,14 @@ def check_sources(sources: Sequence[str | None] | None, n: int) -> list[str | No
 
 
 def payload_texts(payloads: Sequence[Any] | None, n: int) -> list[str | None]:
-    values = _one_each("payload", payloads, n)
+    values = one_each("payload", payloads, n)
     return [None if payload is None else to_json("a payload", payload) for payload in values]
 
 
-def _one_each(name: str, values: Sequence[Any] | None, n: int) -> list[Any]:
+def one_each(name: str, values: Iterable[Any] | None, n: int) -> list[Any]:
+    """Return the values as a list with one for each of n items; None stands for n times None."""
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, (Iterable, NoneType)):
+        raise ValueError(f"{name}s must be a list; got {shown(values)}.")
     checked = [None] * n if values is None else list(values)
     if len(checked) != n:
         raise ValueError(f"there must be a {name} for each of the {n} items; got {len(checked)}.")
@@ -59,6 +64,8 @@ def to_json(name: str, value: Any) -> str:
 
 
 def info_text(info: dict[str, Any]) -> str:
+    if not isinstance(info, dict):
+        raise ValueError(f"info must be a dict of JSON values; got {shown(info)}.")
     text = to_json("info", info)
     try:
         parse_json(text)  # stricter than json.dumps, and used to read it back

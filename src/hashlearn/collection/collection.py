@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from hashlearn.collection._items import Item, check_sources, info_text, payload_
 from hashlearn.collection._store import Store
 from hashlearn.collection.ingest import Images, Ingested
 from hashlearn.collection.queries import Match
-from hashlearn.errors import CollectionError, ModelFileError
+from hashlearn.errors import CollectionError, ModelFileError, renamed_parameter, shown
 from hashlearn.search import Matches, Neighbors
 from hashlearn.search.index import HammingIndex, check_ids
 from hashlearn.storage import StrPath, check_target, parse_json
@@ -99,14 +100,16 @@ class Collection:
         FileExistsError
             The file exists, or files that SQLite keeps beside it are left from an earlier one.
         """
+        from hashlearn.hashers import Hasher, model_key
+
         if (model is None) == (n_bits is None):
             raise ValueError("a collection takes either a model or n_bits.")
+        if not isinstance(model, (Hasher, NoneType)):
+            raise ValueError(f"model must be a fitted hasher, such as hashlearn.load returns; got {shown(model)}.")
         check_target(path)
-        meta: dict[str, Any] = {"hashlearn": version("hashlearn"), "info": info_text(info or {})}
+        meta: dict[str, Any] = {"hashlearn": version("hashlearn"), "info": info_text({} if info is None else info)}
         meta["next_id"] = int(check_ids([first_id])[0])
         if model is not None:
-            from hashlearn.hashers import model_key
-
             content = io.BytesIO()
             model.save(content)
             n_bits = model.n_bits_
@@ -226,20 +229,22 @@ class Collection:
     def _require_extractor(self) -> Extractor:
         """:attr:`extractor`; a ValueError if the collection takes vectors only."""
         if (extractor := self.extractor) is None:
-            raise ValueError(f"{self.path} was made of vectors, not of pictures: give a file of vectors.")
+            raise ValueError(f"{self.path} was made of vectors, not of pictures: it takes vectors.")
         return extractor
 
     def encode(self, vectors: ArrayLike) -> Codes:
         """Compute the packed codes of vectors with the collection's model."""
+        return self.check_vectors(vectors).encode(vectors)
+
+    def check_vectors(self, vectors: ArrayLike) -> Hasher:
+        """Return the model; raise a ValueError if there is none, or if it does not take vectors of this shape."""
         model = self.model
         if model is None:
             raise ValueError(f"{self.path} has no model: it takes codes, not vectors.")
-        X = np.asarray(vectors)
-        if X.ndim == 2 and X.shape[1] != model.n_features_in_:
-            raise ValueError(
-                f"{self.path} has a model for vectors of {model.n_features_in_} numbers; got {X.shape[1]}."
-            )
-        return model.encode(vectors)
+        shape, n_features = np.shape(vectors), model.n_features_in_
+        if len(shape) != 2 or shape[1] != n_features:
+            raise ValueError(f"{self.path} takes vectors of shape (n, {n_features}); got {shape}.")
+        return model
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
@@ -286,6 +291,7 @@ class Collection:
         """
         return ingest.add_vectors(self, vectors, ids=ids, payloads=payloads, by_row=by_row, show_progress=show_progress)
 
+    @renamed_parameter("unless_there", "skip_known")
     def add(
         self,
         codes: ArrayLike,
@@ -293,7 +299,7 @@ class Collection:
         *,
         sources: Sequence[str | None] | None = None,
         payloads: Sequence[Any] | None = None,
-        unless_there: bool = False,
+        skip_known: bool = False,
     ) -> Ids:
         """Add items. Ids of removed items are not assigned again.
 
@@ -307,7 +313,7 @@ class Collection:
             Where each item comes from, such as a path, or None.
         payloads
             A JSON value for each item, or None.
-        unless_there
+        skip_known
             Skip items whose id (if ids are given) or else whose source is in the collection, also if another process
             has just added it.
 
@@ -319,7 +325,7 @@ class Collection:
         n = len(array)
         given = None if ids is None else check_ids(ids, n)
         columns = check_sources(sources, n), payload_texts(payloads, n)
-        return self._store.add(array, given, *columns, skip_known=unless_there)
+        return self._store.add(array, given, *columns, skip_known=skip_known)
 
     def remove(self, ids: ArrayLike) -> None:
         """Remove items. Raises a ValueError and removes nothing if an id is unknown or given twice."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hashlearn._arrays import Array, Codes
-from hashlearn.collection._items import payload_texts
-from hashlearn.errors import ModelFileError
+from hashlearn.collection._items import one_each, payload_texts
+from hashlearn.errors import ModelFileError, shown
 from hashlearn.progress import progress_bar
 from hashlearn.search.index import check_ids
 from hashlearn.storage import StrPath, content_key, is_unicode
@@ -134,9 +134,11 @@ def _check_same_input(collection: Collection, model: Hasher, info: dict[str, Any
         differs = not (root.exists() and os.path.samefile(folder, root))
         source, stored["input"] = os.path.normpath(folder), display_root(collection)
     if differs:
-        raise ValueError(f"{path} was made of {stored.get('input')}, not of {source}: hashlearn add adds to it.")
+        raise ValueError(
+            f"{path} was made of {stored.get('input')}, not of {source}: choose another name, or add to it."
+        )
     if any(stored.get(name) != info.get(name) for name in ("rows", "content")):
-        raise ValueError(f"{source} is not what {path} was made of: make another, or add to it with hashlearn add.")
+        raise ValueError(f"{source} is not what {path} was made of: choose another name, or add to it.")
 
 
 def _relative(path: StrPath, start: StrPath) -> str:
@@ -172,23 +174,32 @@ def add_images(
 
         for read, vectors in image_vectors(folder, list(sources), extractor, batch=batch, on_error=skip):
             codes = collection.encode(vectors)
-            result.added += len(collection.add(codes, sources=[sources[path] for path in read], unless_there=True))
+            result.added += len(collection.add(codes, sources=[sources[path] for path in read], skip_known=True))
             advance(len(read))
     # Before, or by another process meanwhile.
     result.already_present = len(by_source) - result.added - len(result.unreadable)
     return result
 
 
+def to_paths(images: Images) -> list[str]:
+    """Return one path or several as a list of texts."""
+    several = isinstance(images, Iterable) and not isinstance(images, (str, bytes, os.PathLike, np.ndarray))
+    paths: list[Any] = list(images) if several else [images]  # type: ignore[arg-type]
+    for path in paths:
+        if not isinstance(path, (str, os.PathLike)):
+            raise ValueError(f"images must be paths of pictures; got {shown(path)}.")
+    return [os.fspath(path) for path in paths]
+
+
 def _find_pictures(images: Images) -> tuple[str, list[str]]:
     """A folder, and the paths of pictures relative to it."""
     from hashlearn.features import find_images
 
-    if isinstance(images, (str, os.PathLike)):
-        if os.path.isdir(images):
-            return os.fspath(images), find_images(images)
-        images = [images]
+    given = to_paths(images)
+    if isinstance(images, (str, os.PathLike)) and os.path.isdir(images):
+        return given[0], find_images(images)
     paths: list[str] = []
-    for path in [os.fspath(image) for image in images]:
+    for path in given:
         if os.path.isdir(path):
             paths += [os.path.join(path, below) for below in find_images(path)]
         elif not is_unicode(path):
@@ -225,8 +236,12 @@ def add_vectors(
     """See :meth:`Collection.add_vectors`."""
     if by_row and ids is not None:
         raise ValueError("give ids or by_row, not both.")
+    if not hasattr(vectors, "shape"):
+        vectors = np.asarray(vectors)
+    # All is checked before the first batch, which would stay if a later one failed.
+    collection.check_vectors(vectors)
     result, n = Ingested(), len(vectors)
-    # All are checked before the first batch, which would stay if a later one failed.
+    payloads = None if payloads is None else one_each("payload", payloads, n)
     payload_texts(payloads, n)
     numbers = np.arange(n) if by_row else None if ids is None else check_ids(ids, n)
     if not by_row and numbers is not None:
@@ -241,7 +256,7 @@ def add_vectors(
                 codes = collection.encode(vectors[new])
                 new_ids = None if numbers is None else numbers[new]
                 values = None if payloads is None else [payloads[row] for row in new.tolist()]
-                result.added += len(collection.add(codes, new_ids, payloads=values, unless_there=by_row))
+                result.added += len(collection.add(codes, new_ids, payloads=values, skip_known=by_row))
                 if known is not None:
                     result.known_codes += _count_members(_sortable(codes), known)
             advance(len(rows))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hashlearn._arrays import Array, Codes
-from hashlearn.errors import ImageError
+from hashlearn.collection.ingest import to_paths
+from hashlearn.errors import ImageError, check_count
 
 if TYPE_CHECKING:
     from hashlearn.collection.collection import Collection
@@ -32,7 +32,8 @@ class Match:
 def search_codes(collection: Collection, codes: Codes, k: int | None, radius: int | None) -> list[list[Match]]:
     """See :meth:`Collection.search_vectors`."""
     if radius is None:
-        neighbors = collection.search(codes, min(10 if k is None else k, max(1, len(collection))))
+        k = 10 if k is None else check_count("k", k)
+        neighbors = collection.search(codes, min(k, max(1, len(collection))))
         pairs = [(d[i >= 0], i[i >= 0]) for d, i in zip(*neighbors, strict=True)]
     elif k is None:
         pairs = list(collection.within(codes, radius))
@@ -58,6 +59,5 @@ def read_images(extractor: Extractor, images: Images) -> Array:
     def fail(path: str, reason: str) -> None:
         raise ImageError(path, reason)
 
-    paths = [os.fspath(image) for image in ([images] if isinstance(images, (str, os.PathLike)) else images)]
-    batches = image_vectors("", paths, extractor, on_error=fail)
+    batches = image_vectors("", to_paths(images), extractor, on_error=fail)
     return np.concatenate([np.empty((0, extractor.n_features), np.float32), *(batch for _, batch in batches)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
 from urllib.parse import quote
@@ -20,6 +22,11 @@ from hashlearn.experiments.html import (
 )
 from hashlearn.experiments.summary import Outcomes, measure_label
 from hashlearn.experiments.tables import Table
+
+# Prose is wrapped at this many columns; tables and code are not.
+_COLUMNS = 100
+# No line breaks before these: at the beginning of a line they would begin a list, a heading or a quotation.
+_BEGINS_BLOCK = re.compile(r" (?=(?:[-+#>]|\d+[.)])(?: |$))")
 
 # The number of bits at which statistics of codes, time and memory are shown.
 _BITS = 32
@@ -58,9 +65,9 @@ def _claims(claims: Sequence[Finding]) -> list[str]:
     if not claims:
         return []
     blocks = ["## The claims of the paper"]
-    blocks.append(f"{len(claims)} claims: {counted(finding.verdict for finding in claims)}. {CLAIMS_ARE_READ}")
+    blocks.append(_wrap(f"{len(claims)} claims: {counted(finding.verdict for finding in claims)}. {CLAIMS_ARE_READ}"))
     blocks.append("What the words of the claims mean:")
-    blocks.append("\n".join(f"- {_safe(words)}: {_safe(rule)}" for words, rule in WORDS_MEAN.items()))
+    blocks.append("\n".join(_item(f"{_safe(words)}: {_safe(rule)}") for words, rule in WORDS_MEAN.items()))
     for experiment, findings in by_experiment(claims).items():
         blocks.append(f"### {_safe(claims_title(experiment))}: {counted(finding.verdict for finding in findings)}")
         blocks.append("\n".join(line for finding in findings for line in _claim(finding)))
@@ -70,9 +77,9 @@ def _claims(claims: Sequence[Finding]) -> list[str]:
 def _claim(finding: Finding) -> list[str]:
     first, *others = finding.readings
     return [
-        f"- {SIGNS[finding.verdict]} {finding.verdict}: **{_safe(finding.words)}** {_safe(reading_words(first))}",
+        _item(f"{SIGNS[finding.verdict]} {finding.verdict}: **{_safe(finding.words)}** {_safe(reading_words(first))}"),
         *(
-            f"  - {SIGNS[one.verdict]} {one.verdict}: {_safe(reading_words(one))}"
+            _item(f"{SIGNS[one.verdict]} {one.verdict}: {_safe(reading_words(one))}", indent="  ")
             for one in others
             if one.verdict != "not tested"
         ),
@@ -85,22 +92,24 @@ def _experiment(name: str, outcomes: Outcomes, figures: Mapping[tuple[str, str],
     blocks = [
         f"## {_safe(outcomes.plan.title)}",
         "A small version on few vectors: it says nothing about the paper." if outcomes.small else "",
-        _safe(" ".join(tables.protocol_words(outcomes))),
-        _safe(tables.missing_words(outcomes)),
+        _wrap(_safe(" ".join(tables.protocol_words(outcomes)))),
+        _wrap(_safe(tables.missing_words(outcomes))),
         "\n".join(
             f"![{measure_label(measure)} by number of bits]({quote(figures[name, measure])})"
             for measure in measures
             if (name, measure) in figures
         ),
-        "Mean ± standard deviation over runs. Bold: the best mean of a column. Italics: not part of the paper's "
-        "comparison.",
+        _wrap(
+            "Mean ± standard deviation over runs. Bold: the best mean of a column. Italics: not part of the paper's "
+            "comparison."
+        ),
     ]
     for measure in measures:
         for table in tables.measure_tables(outcomes, measure):
             blocks += _table(table)
     blocks += _table(tables.code_table(outcomes, length)) + _table(tables.cost_table(outcomes, length))
     if warnings := tables.warning_words(outcomes):
-        blocks += ["Warnings:", "\n".join(f"- {_safe(words)}" for words in warnings)]
+        blocks += ["Warnings:", "\n".join(_item(_safe(words)) for words in warnings)]
     return blocks
 
 
@@ -110,12 +119,30 @@ def _table(table: Table) -> list[str]:
         beside = table.variants is not None and i >= table.variants
         label = f"*{_safe(name.text)}*" if beside else _safe(name.text)
         rows.append((label, *(f"**{_safe(td.text)}**" if td.best else _safe(td.text) for td in fields)))
-    return [f"{_safe(table.caption)}:", _rows(table.head, rows)]
+    return [_wrap(f"{_safe(table.caption)}:"), _rows(table.head, rows)]
 
 
 def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [[*map(_safe, head)], ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _item(text: str, *, indent: str = "") -> str:
+    """Return an item of a list, wrapped; `indent` makes it an item of a list within a list."""
+    return _wrap(text, first=f"{indent}- ", others=f"{indent}  ")
+
+
+def _wrap(text: str, *, first: str = "", others: str = "") -> str:
+    """Return Markdown text in lines of at most 100 columns, with what the first and the other lines begin with."""
+    lines = textwrap.wrap(
+        _BEGINS_BLOCK.sub("\0", text),
+        _COLUMNS,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines).replace("\0", " ")
 
 
 def _safe(words: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn.errors import shown
+from hashlearn.errors import renamed_parameter, shown
 from hashlearn.features.gist import GIST_320, GIST_512, GistExtractor, gist
 from hashlearn.features.images import IMAGE_ENDINGS, find_images, image_vectors, read_thumbnail
 from hashlearn.storage import StrPath
@@ -90,6 +90,7 @@ def make_extractor(description: Any) -> Extractor:
     return EXTRACTORS[kind].from_description(description)
 
 
+@renamed_parameter("features", "extractor")
 def read_image(path: StrPath, extractor: Extractor) -> NDArray[np.uint8]:
     """Read a picture as ``extractor.describe`` takes it: the same as ``extractor.prepare(path)``."""
     return extractor.prepare(path)
@@ -98,6 +99,7 @@ def read_image(path: StrPath, extractor: Extractor) -> NDArray[np.uint8]:
 class ImageFeatures(GistExtractor):
     """Deprecated: use :class:`GistExtractor`."""
 
+    kind = "gist"
     name = property(str)
     vectors = GistExtractor.describe
     as_dict = GistExtractor.description

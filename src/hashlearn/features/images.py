@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from hashlearn._arrays import Array
-from hashlearn.errors import ImageError
+from hashlearn.errors import ImageError, check_count, renamed_parameter
 from hashlearn.features._picture import read_picture
 from hashlearn.storage import StrPath, is_unicode
 from hashlearn.threads import cores
@@ -91,6 +91,7 @@ def read_thumbnail(path: StrPath, side: int) -> Array:
     return read_picture(os.fspath(path), side, color=True, square=False)
 
 
+@renamed_parameter("features", "extractor")
 def image_vectors(
     folder: StrPath,
     paths: Iterable[str],
@@ -124,11 +125,9 @@ def image_vectors(
     if isinstance(paths, str):
         raise ValueError(f"paths must be a sequence of paths, not one text; got {paths!r}.")
     default = max(1, min(_BATCH, _BATCH_BYTES // prod(extractor.image_shape)))
-    batch = default if batch is None else batch
-    if not isinstance(batch, (int, np.integer)) or batch < 1:
-        raise ValueError(f"batch must be a positive whole number; got {batch!r}.")
+    batch = default if batch is None else check_count("batch", batch)
     reading = _read_ahead(os.fspath(folder), iter(paths), extractor, max(min(batch, default), 2 * cores()))
-    return _batches(reading, extractor, int(batch), on_error or _log_error)
+    return _batches(reading, extractor, batch, on_error or _log_error)
 
 
 def _log_error(path: str, reason: str) -> None:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from types import NoneType
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -55,15 +56,25 @@ class ModelMetadata:
     features: dict[str, Any] | None = None
     notes: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.trained_on, (str, NoneType)):
+            raise ValueError(f"trained_on must be a text or None; got {shown(self.trained_on)}.")
+        if not isinstance(self.notes, dict) or not _are_texts([*self.notes, *self.notes.values()]):
+            raise ValueError(f"notes must map texts to texts; got {shown(self.notes)}.")
+        # A text from a file that is not JSON is kept as a note.
+        if "trained on" in self.notes or _parse(self.notes.get("features")) is not None:
+            raise ValueError("notes must not be named 'trained on' or 'features': use trained_on and features.")
+        if not isinstance(self.features, (dict, NoneType)):
+            raise ValueError(f"features must be a dict of JSON values or None; got {shown(self.features)}.")
+        _to_json("features", self.features)  # raises if it can't be saved
+
     def to_info(self) -> dict[str, str]:
         """The texts by name that a model file stores."""
         info = dict(self.notes)
         if self.trained_on is not None:
             info["trained on"] = self.trained_on
         if self.features is not None:
-            info["features"] = json.dumps(self.features, allow_nan=False)
-        if not _are_texts([*info, *info.values()]):
-            raise ValueError(f"trained_on and notes must be texts; got {shown(self.trained_on)}, {shown(self.notes)}.")
+            info["features"] = json.dumps(_to_json("features", self.features))
         return info
 
     @classmethod

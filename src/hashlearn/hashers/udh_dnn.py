@@ -43,7 +43,7 @@ import numpy as np
 
 from hashlearn._arrays import Array, Floats, Signs
 from hashlearn.codes import signs
-from hashlearn.errors import shown
+from hashlearn.errors import renamed_parameter, shown
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._decoder import DecoderSums, decoder_sums
 from hashlearn.hashers._discrete import descend
@@ -104,7 +104,8 @@ class UDHDNN(DNNHasher):
         How many neighbors of each query count; they are looked for among at most 50,000 other samples. Best is the
         share of them that a search is meant to find.
     random_state : int, Generator or None, default=None
-        Seed of ITQ's first rotation and of all other draws.
+        Seed of ITQ's first rotation and of all other draws. It has no effect if ``constraint="relaxed"`` starts from
+        ``"eigen"`` or ``"second-moment"`` without validation, unless a layer has more units than the one before.
     show_progress : bool, default=None
         Whether to show a progress bar; None: on a terminal.
     callback : callable, default=None
@@ -140,6 +141,7 @@ class UDHDNN(DNNHasher):
         "validation_neighbors": count(),
     }
 
+    @renamed_parameter("validation_neighbours", "validation_neighbors")
     def __init__(
         self,
         n_bits: int = 32,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -15,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hashlearn._arrays import Codes, Ids
 from hashlearn.codes import check_codes, n_bytes
+from hashlearn.errors import check_count
 from hashlearn.search._answers import MISSING, Engine, Matches, Neighbors, Plan
 from hashlearn.search._planning import Costs, Ledger, Size, choose, plan_nearest, plan_within
 from hashlearn.search._scan import nearest_rows, padded, rows_within, scan_width
@@ -74,7 +74,7 @@ class HammingIndex:
     """
 
     def __init__(self, n_bits: int) -> None:
-        self.n_bits = operator.index(n_bits)
+        self.n_bits = check_count("n_bits", n_bits)
         self._width = scan_width(n_bytes(self.n_bits))
         self._begin(State(np.empty((0, self._width), np.uint8), np.empty(0, np.int64)))
 
@@ -250,7 +250,7 @@ class HammingIndex:
             Search only these ids. Unknown ids are ignored.
         """
         queries = padded(check_codes(codes, self.n_bits), self._width)
-        k = _at_least("k", k, 1)
+        k = check_count("k", k)
         state = allowed(self._state, allow)
         distances = np.full((len(queries), k), MISSING, dtype=np.int32)
         ids = np.full((len(queries), k), -1, dtype=np.int64)
@@ -277,7 +277,7 @@ class HammingIndex:
             ``"scan"`` or ``"tables"``. None: the faster one (:meth:`explain`). The result is the same.
         """
         queries = padded(check_codes(codes, self.n_bits), self._width)
-        radius = min(_at_least("radius", radius, 0), self.n_bits)
+        radius = min(check_count("radius", radius, 0), self.n_bits)
         if engine not in (None, "scan", "tables"):
             raise ValueError(f"engine must be None, 'scan' or 'tables'; got {engine!r}.")
         if engine == "tables" and allow is not None:
@@ -356,12 +356,12 @@ class HammingIndex:
 
     def explain(self, *, k: int | None = None, radius: int | None = None, n_queries: int = 1) -> Plan:
         """Say how a search for the ``k`` nearest, or within a ``radius``, would run now for ``n_queries`` queries."""
-        n_queries = _at_least("n_queries", n_queries, 0)
+        n_queries = check_count("n_queries", n_queries, 0)
         if k is not None and radius is None:
-            return plan_nearest(self._size(), _at_least("k", k, 1))
+            return plan_nearest(self._size(), check_count("k", k))
         if radius is None or k is not None:
             raise ValueError("explain takes either k or radius.")
-        radius = min(_at_least("radius", radius, 0), self.n_bits)
+        radius = min(check_count("radius", radius, 0), self.n_bits)
         with self._changing:
             if not len(self):
                 return Plan("scan", f"{self._size()} are compared", 0.0)
@@ -430,13 +430,3 @@ def _renew_locks() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_locks)
-
-
-def _at_least(name: str, value: int, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.") from None
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}; got {number}.")
-    return number
