@@ -248,7 +248,7 @@ def test_names_are_completed():
     assert complete("data", "get", "sifts") == ["siftsmall"]
     assert complete("data", "images", "") == ["mnist", "cifar10"]
     assert complete("reproduce", "table") == ["table-dh"]
-    assert complete("reproduce", "study-b") == ["study-ba-cifar10", "study-bre-cifar10"]
+    assert complete("reproduce", "study-b") == ["study-bre-cifar10", "study-ba-cifar10"]
     assert complete("fit", "photos/no") == []  # left to the shell, which completes names of files
 
 
