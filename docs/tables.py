@@ -117,7 +117,7 @@ def grid_rows(*, by_labels: bool) -> list[Row]:
         if not is_shown(name, by_labels=by_labels):
             continue
         for method, n_bits in product(outcomes.methods, outcomes.bits):
-            records = outcomes.of(method, n_bits)
+            records = outcomes.select(method, n_bits)
             if not records:
                 continue
             row: Row = {"dataset": data, "variant": method, "n_bits": n_bits, "repetitions": len(records)}

@@ -1,7 +1,11 @@
 """Who may import whom, checked on the imports that the modules really have (CONTRIBUTING states the same rules).
 
-The rules count every import: at the top of a module, inside a function, and for type checkers only. Cycles and heavy
-packages matter only for what is imported as soon as a module is.
+The rules count every import statement: at the top of a module, inside a function, and for type checkers only. Cycles
+and heavy packages matter only for what is imported as soon as a module is.
+
+Not seen are: imports by name (``import_module``, ``import_extra``, ``__getattr__`` of a package); private attributes of
+a public module (``storage._sweep`` after ``from hashlearn import storage``); what a name of ``hashlearn`` itself, such
+as ``METHODS``, imports when it is used; code outside of ``src``, and programs in strings.
 """
 
 import ast

@@ -1049,17 +1049,23 @@ def test_npz_with_two_members_of_one_name(tmp_path: Path) -> None:
         refused(path, "'x.npy' twice", key=key)
 
 
+@pytest.fixture
+def set_free_memory(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Set the free memory in bytes; 0 stands for a system that does not tell."""
+    return lambda n: monkeypatch.setattr("hashlearn.vectors._rules.free_memory", lambda: n)
+
+
 @pytest.mark.parametrize("ending", [".npz", ".h5", ".parquet"])
-def test_a_container_s_memory_counts(tmp_path: Path, ending: str, monkeypatch: Any) -> None:
+def test_a_container_s_memory_counts(tmp_path: Path, ending: str, set_free_memory: Any) -> None:
     path = tmp_path / f"a{ending}"
     write_vectors(path, SMALL)
-    monkeypatch.setattr("hashlearn.vectors._rules.free_memory", lambda: 47)
+    set_free_memory(47)
     refused(path, "must fit in memory, 47 bytes", "48 bytes")
-    monkeypatch.setattr("hashlearn.vectors._rules.free_memory", lambda: 0)  # not known
+    set_free_memory(0)  # not known
     assert read_vectors(path).tolist() == SMALL.tolist()
 
 
-def test_labels_take_memory_in_proportion_to_the_file(tmp_path: Path, monkeypatch: Any) -> None:
+def test_labels_take_memory_in_proportion_to_the_file(tmp_path: Path, set_free_memory: Any) -> None:
     path = put(tmp_path / "y.txt", b"ab\n" * 1000 + b"x" * 300_000 + b"\n")
     tracemalloc.start()
     try:
@@ -1070,7 +1076,7 @@ def test_labels_take_memory_in_proportion_to_the_file(tmp_path: Path, monkeypatc
     assert peak < 3 * MB  # an array of fixed width would take 1.2 GB
     assert labels.tolist() == ["ab"] * 1000 + ["x" * 300_000]
     np.save(tmp_path / "y.npy", np.arange(1000))
-    monkeypatch.setattr("hashlearn.vectors._rules.free_memory", lambda: 2000)
+    set_free_memory(2000)
     for name in ("y.txt", "y.npy"):
         with pytest.raises(VectorFileError, match="must fit in memory, 2000 bytes"):
             read_labels(tmp_path / name)
@@ -1105,20 +1111,20 @@ def test_label_headers_that_do_not_fit(tmp_path: Path, descr: str, shape: str, v
 
 
 @pytest.mark.slow
-def test_parquet_bombs(tmp_path: Path, monkeypatch: Any) -> None:
+def test_parquet_bombs(tmp_path: Path, monkeypatch: Any, set_free_memory: Any) -> None:
     path, n = tmp_path / "a.parquet", 36 * MB
     rows = pa.ListArray.from_arrays(pa.array([0, n], pa.int32()), pa.array(np.zeros(n)))
     parquet(path, a=rows)
     del rows
     assert path.stat().st_size < 1000
-    monkeypatch.setattr("hashlearn.vectors._rules.free_memory", lambda: 8 * n - 1)
+    set_free_memory(8 * n - 1)
     start = time.perf_counter()
     refused(path, f"must fit in memory, {8 * n - 1} bytes", f"{8 * n} bytes")
     assert time.perf_counter() - start < 1  # nothing was decoded
     monkeypatch.undo()
     parquet(path, a=np.zeros((1000, 128)).tolist())  # as many zeros as a table may well have
     assert read_vectors(path).shape == (1000, 128)
-    monkeypatch.setattr("hashlearn.vectors._rules.free_memory", lambda: 1_000_000)
+    set_free_memory(1_000_000)
     refused(path, "must fit in memory, 1000000 bytes", "1024000 bytes")
 
 

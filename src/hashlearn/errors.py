@@ -115,11 +115,11 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
 
 
-_SHOWN_LENGTH = 300
+_SHOWN_LENGTH, _SHOWN_NAMES = 300, 40
 
 
 def suggest(name: str, names: Iterable[str]) -> str:
-    """End an error about a name that does not exist: the nearest of ``names``, or all of them if none is near.
+    """End an error about a name that does not exist: the nearest of ``names``, or a list of them.
 
     Examples
     --------
@@ -127,12 +127,19 @@ def suggest(name: str, names: Iterable[str]) -> str:
     'did you mean udh-dnn?'
     >>> suggest("magic", ["itq", "udh-dnn"])
     'choose from itq, udh-dnn.'
+    >>> suggest("magic", [])
+    'there are none.'
     """
     from difflib import get_close_matches
 
     lower = {known.lower(): known for known in names}
+    if not lower:
+        return "there are none."
     near = get_close_matches(name[:_SHOWN_LENGTH].lower(), lower, n=1, cutoff=0.7)
-    return f"did you mean {lower[near[0]]}?" if near else f"choose from {', '.join(lower.values())}."
+    if near:
+        return f"did you mean {lower[near[0]]}?"
+    more = ", ..." if len(lower) > _SHOWN_NAMES else "."
+    return f"choose from {', '.join(list(lower.values())[:_SHOWN_NAMES])}{more}"
 
 
 def check_count(name: str, value: object, least: int = 1) -> int:

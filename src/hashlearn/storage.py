@@ -64,6 +64,8 @@ def parse_json(text: str | bytes, *, unique_keys: bool = False) -> Any:
         )
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8 text (byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{error.msg} at character {error.pos + 1}") from None
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     if not _is_shallow(value):

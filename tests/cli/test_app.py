@@ -213,7 +213,7 @@ def test_quiet_runs_show_no_progress(tmp_path):
         1,
     ]
     done = run_apart(*arguments, "--out", tmp_path / "loud")
-    assert "1 runs to make" in done.stderr
+    assert "1 run to make, 0 already made" in done.stderr
     done = run_apart(*arguments, "--out", tmp_path / "quiet", "-q")
     assert (done.returncode, done.stderr) == (0, "")
     assert "1 run made, 0 found" in done.stdout
@@ -246,7 +246,9 @@ def test_names_are_completed():
     assert complete("fit", "mn") == ["mnist"]
     assert complete("evaluate", "m", "--dataset", "cifar") == ["cifar10", "cifar10-dh"]
     assert complete("data", "get", "sifts") == ["siftsmall"]
+    assert complete("data", "images", "") == ["mnist", "cifar10"]
     assert complete("reproduce", "table") == ["table-dh"]
+    assert complete("reproduce", "study-b") == ["study-bre-cifar10", "study-ba-cifar10"]
     assert complete("fit", "photos/no") == []  # left to the shell, which completes names of files
 
 

@@ -50,7 +50,7 @@ def test_a_collection_of_pictures_holds_their_codes_and_relative_paths(made):
 def test_indexing_again_adds_what_is_new(own):
     done = run("index", "photos.model", "photos", "-o", "photos.hl", "--json", cwd=own)
     answer = json.loads(done.stdout)
-    assert (answer["added"], answer["there_already"], answer["items"]) == (0, 43, 43)
+    assert (answer["added"], answer["already_present"], answer["items"]) == (0, 43, 43)
     assert [bad["path"] for bad in answer["unreadable"]] == ["b/broken.png", "b/text.jpg"]
     picture(99).save(own / "photos" / "new.png")
     answer = json.loads(run("index", "photos.model", "photos", "-o", "photos.hl", "--json", cwd=own).stdout)
@@ -89,7 +89,7 @@ def test_indexing_goes_on_where_it_was_killed(own, monkeypatch):
         before = collection.ids.tolist()
     assert 10 <= len(before) < 43
     answer = json.loads(run("index", "photos.model", "photos", "-o", "photos.hl", "--json", cwd=own).stdout)
-    assert (answer["there_already"], answer["added"], answer["items"]) == (len(before), 43 - len(before), 43)
+    assert (answer["already_present"], answer["added"], answer["items"]) == (len(before), 43 - len(before), 43)
 
 
 def test_search_with_a_picture(made):
@@ -116,13 +116,22 @@ def test_search_like_an_item(made):
 
 def test_the_page_shows_the_pictures(made, tmp_path):
     page = tmp_path / "found.html"
-    run("search", made / "photos.hl", made / "photos" / "a" / "02.png", "-k", 4, "--html", page)
+    done = run("search", made / "photos.hl", made / "photos" / "a" / "02.png", "-k", 4, "--html", page)
+    assert done.stderr == f"hashlearn: {page} shows the pictures\n"
     text = page.read_text(encoding="utf-8")
     assert text.count("<img") == 5
     assert text.count("data:image/jpeg;base64,") == 5
     assert not re.search(r"(src|href)=\"(?!data:)", text)
     assert "<script" not in text
     assert "a/02.png" in text
+
+
+def test_a_page_of_vectors_shows_ids(vectors, tmp_path):
+    page = tmp_path / "found.html"
+    words = f"hashlearn: {page} shows the ids, since the collection holds vectors\n"
+    assert run("search", vectors[0] / "x.hl", "--id", 3, "-k", 2, "--html", page).stderr == words
+    assert "0: id 3" in page.read_text(encoding="utf-8")
+    assert run("duplicates", vectors[0] / "x.hl", "--html", page).stderr.endswith(words)
 
 
 def test_pages_bear_any_name_and_missing_files(own):
@@ -148,7 +157,7 @@ def test_add_and_remove_pictures(own):
     picture(52).save(own / "photos" / "a" / "52.png")
     arguments = ("more", "photos/a/52.png", "photos/a/02.png")
     answer = json.loads(run("add", "photos.hl", *arguments, "--json", cwd=own).stdout)
-    assert (answer["added"], answer["there_already"], answer["items"]) == (3, 1, 46)
+    assert (answer["added"], answer["already_present"], answer["items"]) == (3, 1, 46)
     with Collection.open(own / "photos.hl", readonly=True) as collection:
         assert {"../more/50.png", "../more/51.png", "a/52.png"} <= set(collection.find_ids())
     found = json.loads(run("search", "photos.hl", "more/50.png", "-k", 1, "--json", cwd=own).stdout)
@@ -216,7 +225,7 @@ def test_indexing_vectors_goes_on(vectors, tmp_path):
     run("index", folder / "m", folder / "x.npy", "-o", tmp_path / "x.hl")
     run("remove", tmp_path / "x.hl", 3, 499)
     answer = json.loads(run("index", folder / "m", folder / "x.npy", "-o", tmp_path / "x.hl", "--json").stdout)
-    assert (answer["added"], answer["there_already"], answer["items"]) == (2, 498, 500)
+    assert (answer["added"], answer["already_present"], answer["items"]) == (2, 498, 500)
     with Collection.open(tmp_path / "x.hl") as again, Collection.open(folder / "x.hl") as first:
         np.testing.assert_array_equal(again.index.codes, first.index.codes)
 
@@ -238,21 +247,21 @@ def test_add_vectors_with_ids_and_payloads(vectors, tmp_path):
 
 
 @pytest.mark.parametrize("wrong", ["ids", "there", "payloads"])
-def test_what_can_not_be_added_whole_is_not_added(wrong, vectors, tmp_path, monkeypatch):
-    monkeypatch.setattr("hashlearn.collection.ingest._BATCH", 100)
-    folder, _ = vectors
+def test_what_can_not_be_added_whole_is_not_added(wrong, vectors, tmp_path):
+    folder, X = vectors
     run("index", folder / "m", folder / "x.npy", "-o", tmp_path / "x.hl")
-    ids, payloads = [str(1000 + i) for i in range(500)], ["null"] * 500
+    write_vectors(tmp_path / "many.npy", np.tile(X, (25, 1)))  # more than are added at once
+    ids, payloads = [str(1000 + i) for i in range(12_500)], ["null"] * 12_500
     if wrong == "ids":
-        ids[450] = "1003"
+        ids[12_450] = "1003"
     elif wrong == "there":
-        ids[450] = "3"
+        ids[12_450] = "3"
     else:
-        payloads[450] = "NaN"
+        payloads[12_450] = "NaN"
     (tmp_path / "ids.txt").write_text("\n".join(ids) + "\n")
     (tmp_path / "payloads.jsonl").write_text("\n".join(payloads) + "\n")
     options = ["--ids", tmp_path / "ids.txt", "--payloads", tmp_path / "payloads.jsonl"]
-    run("add", tmp_path / "x.hl", folder / "x.npy", *options, code=2)
+    run("add", tmp_path / "x.hl", tmp_path / "many.npy", *options, code=2)
     with Collection.open(tmp_path / "x.hl") as collection:
         assert len(collection) == 500
 
@@ -278,20 +287,20 @@ def test_a_data_set_by_its_name(tmp_path):
     assert len(answer) == 297
 
 
-def test_batches_keep_their_ids_and_payloads(vectors, tmp_path, monkeypatch):
+def test_batches_keep_their_ids_and_payloads(vectors, tmp_path):
     folder, X = vectors
-    monkeypatch.setattr("hashlearn.collection.ingest._BATCH", 7)
     run("index", folder / "m", folder / "x.npy", "-o", tmp_path / "x.hl")
-    write_vectors(tmp_path / "more.npy", X[:20])
-    (tmp_path / "ids.txt").write_text("".join(f"{1000 + i}\n" for i in range(20)))
-    (tmp_path / "payloads.jsonl").write_text("".join(f"{i}\n" for i in range(20)))
+    n = 12_500  # more than are added at once
+    write_vectors(tmp_path / "more.npy", np.tile(X, (25, 1)))
+    (tmp_path / "ids.txt").write_text("".join(f"{1000 + i}\n" for i in range(n)))
+    (tmp_path / "payloads.jsonl").write_text("".join(f"{i}\n" for i in range(n)))
     options = ["--ids", tmp_path / "ids.txt", "--payloads", tmp_path / "payloads.jsonl"]
     run("add", tmp_path / "x.hl", tmp_path / "more.npy", *options)
     with Collection.open(tmp_path / "x.hl") as collection:
         codes = hashlearn.load(folder / "m").encode(X)
-        np.testing.assert_array_equal(collection.index.codes, np.concatenate([codes, codes[:20]]))
-        assert collection.ids.tolist() == [*range(500), *range(1000, 1020)]
-        assert [item.payload for item in collection.get(range(1000, 1020))] == list(range(20))
+        np.testing.assert_array_equal(collection.index.codes, np.tile(codes, (26, 1)))
+        assert collection.ids.tolist() == [*range(500), *range(1000, 1000 + n)]
+        assert [item.payload for item in collection.get(range(1000, 1000 + n))] == list(range(n))
 
 
 def test_rows_of_another_file_are_not_taken_for_its_own(vectors, tmp_path):
@@ -329,11 +338,13 @@ def test_one_picture_under_several_spellings(own):
 
 def test_one_folder_under_several_names(own):
     (own / "link").symlink_to("photos")
-    assert run("add", "photos.hl", "link", cwd=own).stdout.startswith("0 items added, 43 there already")
+    assert run("add", "photos.hl", "link", cwd=own).stdout.startswith("0 items added, 43 already present")
     (own / "photos" / "c").symlink_to("a")
-    assert run("add", "photos.hl", "photos/c/02.png", cwd=own).stdout.startswith("0 items added, 1 there already")
+    assert run("add", "photos.hl", "photos/c/02.png", cwd=own).stdout.startswith("0 items added, 1 already present")
     picture(62).save(own / "photos" / "a" / "new.png")
-    assert run("index", "photos.model", "link", "-o", "photos.hl", cwd=own).stdout.startswith("1 item added, 43 there")
+    assert run("index", "photos.model", "link", "-o", "photos.hl", cwd=own).stdout.startswith(
+        "1 item added, 43 already"
+    )
     with Collection.open(own / "photos.hl") as collection:
         assert collection.find_ids(["a/new.png"])
 
@@ -402,7 +413,7 @@ def test_a_collection_behind_a_link_finds_its_pictures(own, tmp_path):
     link.symlink_to(own / "photos.hl")
     run("search", link, "--id", 3, "-k", 3, "--html", tmp_path / "found.html")
     assert (tmp_path / "found.html").read_text(encoding="utf-8").count("<img") == 4
-    assert "43 there already" in run("add", link, own / "photos").stdout
+    assert "43 already present" in run("add", link, own / "photos").stdout
 
 
 def test_json_is_plain_ascii(own):
@@ -450,6 +461,8 @@ def test_exports(made, tmp_path):
         (["search", "photos.hl", "--id", 4000], "id 4000 is not in the collection"),
         (["search", "photos.model", "photos/a/02.png"], "photos.model is not a collection"),
         (["search", "x.hl", "photos/a/02.png"], "was made of vectors, not of pictures"),
+        (["search", "x.hl", "photos"], "x.hl holds vectors and takes a file of vectors; photos is a folder."),
+        (["search", "photos.hl", "photos"], "photos.hl holds pictures and takes one picture; photos is a folder."),
         (["index", "m", "photos", "-o", "new.hl"], "the model was trained on vectors"),
         (["index", "photos.model", "x.npy", "-o", "new.hl"], "takes vectors of 512 numbers; got 24"),
         (["index", "m", "x.npy", "-o", "photos.hl"], "was made with another model"),
@@ -463,8 +476,18 @@ def test_exports(made, tmp_path):
         (["add", "photos.hl", "none.png"], "none.png is neither a picture nor a folder"),
         (["add", "photos.hl", "photos", "--ids", "x.npy"], "would have no effect"),
         (["add", "x.hl", "x.npy", "x.npy"], "one file of vectors at a time"),
+        (["add", "x.hl", "photos"], "x.hl holds vectors and takes a file of vectors; photos is a folder."),
+        (
+            ["add", "x.hl", "photos/a/02.png"],
+            "x.hl holds vectors and takes a file of vectors; photos/a/02.png is a picture.",
+        ),
+        (["add", "x.hl", "x.npy", "--ids", "none.txt"], "--ids names none.txt, which does not exist."),
+        (["add", "x.hl", "x.npy", "--payloads", "none.txt"], "--payloads names none.txt, which does not exist."),
         (["add", "x.hl", "x.npy", "--ids", "words.txt"], "whole numbers"),
-        (["add", "x.hl", "x.npy", "--payloads", "words.txt"], "line 1: not a JSON value"),
+        (
+            ["add", "x.hl", "x.npy", "--payloads", "words.txt"],
+            "line 1: not a JSON value (Expecting value at character 1)",
+        ),
         (["remove", "photos.hl", "nobody.png"], "neither an id nor the path"),
         (["remove", "photos.hl", "12345"], "id 12345 is not in"),
         (["info", "none.hl"], "no model file is at none.hl"),

@@ -29,8 +29,9 @@ def test_quick_runs_every_experiment_on_digits(tmp_path):
     folder = tmp_path / "results-quick"
     names = {path.stem for path in folder.iterdir()}
     listed = {entry["experiment"]: entry for entry in json.loads(run_here("reproduce", "--list", "--json").stdout)}
-    assert names == set(listed)
-    for name, entry in listed.items():
+    assert names == {name for name in listed if not name.startswith("study-")}
+    for name in names:
+        entry = listed[name]
         kept = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
         assert {record["method"] for record in kept} == set(entry["methods"])
         assert {(record["method"], record["n_bits"]) for record in kept} == {
@@ -49,11 +50,25 @@ def test_list():
     assert lines[1].strip() == "44 runs; cifar10-dh; 16/32 bits; up to 2 seeds"
 
 
+def test_studies_are_listed_and_their_entries_are_methods():
+    listed = {entry["experiment"]: entry for entry in json.loads(run_here("reproduce", "--list", "--json").stdout)}
+    assert next(iter(listed)) == "fig-cifar10"
+    assert "kernel=rbf" in listed["study-bre-cifar10"]["methods"]
+    narrow = ("--methods", "kernel=rbf", "--bits", 16, "--seeds", 1)
+    done = run_here("reproduce", "study-bre-cifar10", "--list", *narrow)
+    assert done.stdout.splitlines()[1:] == ["    1 run; cifar10; 16 bits; up to 1 seed", "    kernel=rbf"]
+    done = run_here("reproduce", "--list", "--methods", "kernel=rbf")
+    assert done.stdout.startswith("study-bre-cifar10: ")
+    done = run_here("reproduce", "--list", "--methods", "magic")
+    assert done.stderr.startswith("hashlearn: error: no method of the experiments is named 'magic': choose from lsh, ")
+    assert len(done.stderr) < 1000
+
+
 def test_narrowed_as_json(tmp_path):
     arguments = ("fig-mnist", "ablation", "--quick", "--data", "digits", "--methods", "itq", "--bits", "8", "--json")
     done = run(*arguments, "--out", tmp_path)
     answer = json.loads(done.stdout)
-    assert (answer["found"], answer["made"], answer["failed"]) == (0, 2, [])
+    assert (answer["found"], answer["made"], answer["failed"]) == (1, 1, [])  # both experiments share one run
     assert answer["map"]["fig-mnist"] == answer["map"]["ablation"]
     assert list(answer["map"]["fig-mnist"]["ITQ"]) == ["8"]
     assert json.loads(run(*arguments, "--out", tmp_path).stdout)["found"] == 2
@@ -145,11 +160,13 @@ def test_results_that_are_not_the_grids_are_left_out_and_told(tmp_path):
     others = [other for other in records if other is not record]
     others.append({**record, "options": {"max_iter": 5}})
     others.append({**record, "key": "foo", "data": {**record["data"], "name": "foo"}})
+    others.append({**record, "key": "bar", "seed": 1, "revision": 99})
     path.write_text("".join(json.dumps(other) + "\n" for other in others))
     done = report("results-quick", cwd=tmp_path)
     assert done.stdout.startswith("1 run, ")
     assert (
-        "note: left out: 2 results of data sets, methods, parameters or settings that are not the grid's" in done.stderr
+        "note: left out: 1 result of another revision of the method, "
+        "2 results of data sets, methods, parameters or settings that are not the grid's\n" in done.stderr
     )
     assert f"{100 * record['scores']['map']:.2f}" not in (tmp_path / "report.html").read_text()
 

@@ -188,6 +188,10 @@ def test_parameters_reach_the_method(tmp_path):
             "nowhere.npy is neither a file nor a folder nor a data set: choose from digits, mnist",
         ),
         (["fit", "digits", "-m", "magic", "-o", "m"], "no method is named 'magic': choose from lsh, "),
+        (
+            ["fit", "digits", "-m", "sh", "-p", "speed=1", "-o", "m"],
+            "no parameter of sh is named 'speed': there are none.",
+        ),
         *(
             (["fit", "digits", "-m", typed, "-o", "m"], f"no method is named '{typed}': did you mean {meant}?")
             for typed, meant in {

@@ -382,12 +382,10 @@ def test_load_cifar10_dh(arrays, tmp_path, fake_gist, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("content", [b"P1\n.", b"Pnone\n.", b"garbage", b"", b"\x80\x04Q."])
 def test_a_damaged_pickle_is_said_in_one_line(content, tmp_path):
-    from hashlearn.datasets._cifar_files import BATCHES, read_batches
-
-    for name in BATCHES:
+    for name in ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DatasetError, match="data_batch_1 is damaged") as caught:
-        read_batches(tmp_path)
+        datasets.cifar10_images(tmp_path)
     assert "\n" not in str(caught.value)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hashlearn.datasets._types import ImageSet
+from hashlearn.datasets import ImageSet
 from hashlearn.datasets.pictures import IMAGE_SETS, write_pictures
 
 

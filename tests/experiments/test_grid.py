@@ -90,6 +90,15 @@ def test_choose():
     assert (small.held_out, small.limit.queries, small.bits) == (200, 200, (8,))
     (narrow,) = grid.choose(["study-bre-cifar10"], methods=["kernel=rbf"])
     assert narrow.methods == ["kernel=rbf"]
+    both = grid.choose(["fig-mnist", "study-bre-cifar10"], methods=["kernel=rbf", "lsh"])
+    assert [one.methods for one in both] == [["lsh"], ["kernel=rbf"]]
+    for selected in ([], ["fig-mnist"]):  # a study's entry, without the study
+        with pytest.raises(ValueError, match="no method of the experiments is named 'kernel=rbf': choose from lsh, "):
+            grid.choose(selected, methods=["kernel=rbf"])
+    with pytest.raises(ValueError, match=r"is named 'udhdnn': did you mean udh-dnn\?"):
+        grid.choose(methods=["udhdnn"])
+    with pytest.raises(ValueError, match="no data set is named 'foo': choose from digits, "):
+        grid.choose(small=True, data="foo")
     with pytest.raises(ValueError, match="no experiment is named 'fig-1'"):
         grid.choose(["fig-mnist", "fig-1"])
     with pytest.raises(ValueError, match="nothing is left to run"):
@@ -152,8 +161,6 @@ def test_narrowed():
         ("itq", 32, 1),
     ]
     assert grid.narrowed(grid.experiment("fig-mnist"), seeds=99).seeds == 3
-    with pytest.raises(ValueError, match="no method of the experiments is named 'foo'; there are: lsh, "):
-        grid.narrowed(grid.experiment("fig-mnist"), methods=["foo"])
     with pytest.raises(ValueError, match="seeds must be at least 1; got 0"):
         grid.narrowed(grid.experiment("fig-mnist"), seeds=0)
 
@@ -179,7 +186,7 @@ def test_quick_is_small_and_has_everything():
 
 
 def test_an_unknown_experiment_is_an_error():
-    with pytest.raises(ValueError, match="no experiment is named 'fig-1'; there are: fig-cifar10, "):
+    with pytest.raises(ValueError, match="no experiment is named 'fig-1': choose from fig-cifar10, "):
         grid.experiment("fig-1")
 
 

@@ -69,6 +69,12 @@ def test_the_estimate_is_what_runs_like_it_took():
     assert progress.counts() == "3 of 4 runs, 1 failed"
 
 
+def test_one_run_is_one_run():
+    progress = Progress()
+    progress.planned([], runs("itq", bits=(8,)))
+    assert progress.counts() == "0 of 1 run"
+
+
 def test_what_runs_counts_down_and_jobs_share():
     progress = Progress(jobs=2)
     first, second = runs("itq")
@@ -90,12 +96,14 @@ def test_lines():
     lines.started(second)
     lines.failed(Failure(str(second), "ValueError: no"))
     lines.tick()
+    lines.planned([(first, record())], [second])
     assert [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in stream.getvalue().splitlines()] == [
         "2 runs to make, 0 already made",
         "fig-mnist itq 8 bits seed 0 ...",
         "fig-mnist itq 8 bits seed 0: mAP 25.00, P@3 50.00; 1 min 15 s (1 of 2 runs, about 1 min 15 s left)",
         "fig-mnist itq 16 bits seed 0 ...",
         "fig-mnist itq 16 bits seed 0 FAILED: ValueError: no",
+        "1 run to make, 1 already made",
     ]
 
 

@@ -82,6 +82,11 @@ class Page(HTMLParser):
         return found
 
 
+def unwrap(markdown):
+    """The text on one line, since Markdown is wrapped."""
+    return " ".join(markdown.split())
+
+
 def make_page(*names, claims=(), **options):
     outcomes = group_outcomes(record for name in names for record in make_records(name, **options))
     return Page(html_report(outcomes, claims)), outcomes
@@ -185,7 +190,7 @@ def test_a_report_of_studies_has_their_tables_and_no_claims(tmp_path):
     folder = write_records(tmp_path / "results", make_records("study-bre-cifar10"))
     report = write_report(folder, tmp_path / "page.html", tmp_path / "page.md", images=False)
     assert (report.n_runs, report.n_missing, report.n_left_out, report.figures) == (36, 0, 0, ())
-    text = (tmp_path / "page.md").read_text()
+    text = unwrap((tmp_path / "page.md").read_text())
     assert "hashlearn reproduce study-bre-cifar10 --out results" in text
     assert "The queries were held out from the training data; no test query was used." in text
     assert "BRE, kernel=rbf" in text
@@ -196,7 +201,7 @@ def test_a_report_of_studies_has_their_tables_and_no_claims(tmp_path):
 def test_what_is_not_drawn_and_what_is_of_several_versions_is_said():
     given = make_records("fig-cifar10", methods=["itq", "dh"], bits=[8])
     (outcomes,) = group_outcomes(given)
-    for text in (html_report([outcomes], []), markdown_report([outcomes], [], {})):
+    for text in (html_report([outcomes], []), unwrap(markdown_report([outcomes], [], {}))):
         assert "Shown in the tables only: DH." in text
         assert "several versions" not in text
     newer = {**given[1], "machine": {**given[1]["machine"], "hashlearn": "0.2.0"}}
@@ -283,7 +288,7 @@ def test_claims_have_their_verdicts_in_words():
 def test_the_real_claims_are_all_shown():
     outcomes = group_outcomes(make_records("fig-mnist"))
     claims = check_claims(outcomes)
-    page, text = Page(html_report(outcomes, claims)), markdown_report(outcomes, claims, {})
+    page, text = Page(html_report(outcomes, claims)), unwrap(markdown_report(outcomes, claims, {}))
     assert len(claims) > 10
     for finding in claims:
         assert finding.words in page.words
@@ -393,6 +398,23 @@ def test_damaged_results_do_not_stop_a_report(folder, tmp_path, caplog):
     assert (report.n_runs, report.n_missing) == (27, 0)
     assert len(caplog.records) == 5
     assert not any("\n" in record.getMessage() for record in caplog.records)
+
+
+def test_results_of_another_revision_or_layout_are_named(tmp_path):
+    records = make_records("check-siftsmall", methods=["lsh"])
+    older = [{**record, "revision": 99} for record in records]
+    strange = {**records[0], "options": {"unknown": 1}}
+    folder = write_records(tmp_path / "results", [*records[:1], *older[1:3]])
+    report = write_report(folder, tmp_path / "report.html", images=False)
+    assert (report.n_runs, report.n_left_out, report.n_outdated) == (1, 2, 2)
+    words = "left out: 1 result of another revision of the method, 1 result of data sets, methods, parameters or"
+    folder = write_records(tmp_path / "other", [strange, older[1]])
+    with pytest.raises(ValueError, match=rf"other holds no results of the experiments \({words} .*makes them"):
+        write_report(folder, tmp_path / "report.html")
+    (tmp_path / "files" / "fig-mnist").mkdir(parents=True)
+    (tmp_path / "files" / "fig-mnist" / "itq-16-0-0123456789abcdef.json").write_text("{}")
+    with pytest.raises(ValueError, match="files holds results of an older version, one file per run"):
+        write_report(tmp_path / "files", tmp_path / "report.html")
 
 
 def test_a_folder_of_something_else_is_an_error(folder, tmp_path):

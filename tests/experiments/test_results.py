@@ -219,6 +219,7 @@ def test_a_damaged_line_is_reported_and_counts_as_missing(run, tmp_path, caplog,
     (line,) = caplog.records  # once, however often it is read
     assert line.getMessage().startswith(f"{path}: line 2 ")
     assert line.getMessage().endswith(", and counts as missing")
+    assert line.getMessage().removeprefix(str(path)).count("line") == 1
     results.write(replace(run, seed=1), "k1", {**RECORD, "seed": 1})
     assert read_keys(tmp_path) == ["k0", "k2", "k1"]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hashlearn
-from hashlearn.datasets import Dataset, ImageSet, deep_hashing_split, load
+from hashlearn.datasets import DATASETS, Dataset, ImageSet, deep_hashing_split, load
 from hashlearn.evaluation import Truth, bit_statistics, euclidean_neighbors, evaluate
 from hashlearn.experiments import grid, runner
 from hashlearn.experiments.runner import Runner
@@ -16,6 +16,17 @@ from hashlearn.experiments.runner import Runner
 def quick_run(experiment, method, n_bits=16, **changes):
     chosen = grid.narrowed(grid.quick(grid.experiment(experiment), "digits"), methods=[method], bits=[n_bits])
     return replace(next(grid.plan_runs(chosen, "digits")), **changes)
+
+
+@pytest.fixture
+def set_loader(monkeypatch):
+    """Have a data set loaded by a function of the split."""
+
+    def change(name, loader):
+        entry = replace(DATASETS[name], loader=lambda source, show_progress, split=0: loader(split))
+        monkeypatch.setitem(DATASETS, name, entry)
+
+    return change
 
 
 @pytest.fixture(scope="module")
@@ -80,30 +91,30 @@ def test_a_limit_takes_the_first_vectors(shared_runner):
     assert dataset.database is dataset.train
 
 
-def test_each_split_is_its_own(shared_runner, monkeypatch):
+def test_each_split_is_its_own(set_loader):
     """The data of one split must not serve another, under whose key the result would be kept."""
     asked = []
 
-    def load_split(name, *, split):
-        asked.append((name, split))
+    def load_split(split):
+        asked.append(split)
         digits = load("digits")
         return replace(digits, queries=np.roll(digits.queries, split, axis=1))
 
-    monkeypatch.setattr(runner, "load", load_split)
+    set_loader("cifar10-dh", load_split)
     own = Runner()
     runs = [quick_run("table-dh", "itq", data="cifar10-dh", split=split, limit=None) for split in (0, 1, 1, 2)]
     found = [own.run(run)["scores"]["map"] for run in runs]
-    assert asked == [("cifar10-dh", 0), ("cifar10-dh", 1), ("cifar10-dh", 2)]
+    assert asked == [0, 1, 2]
     assert found[1] == found[2]
     assert len(set(found)) == 3
 
 
-def test_a_study_sees_the_training_data_alone(monkeypatch):
+def test_a_study_sees_the_training_data_alone(set_loader):
     """Whatever the test queries are, and the rows that serve as queries are neither trained on nor searched."""
     digits = load("digits")
     records = []
     for queries in (digits.queries, digits.queries[::-1] + 1):
-        monkeypatch.setattr(runner, "load", lambda *_, queries=queries, **__: replace(digits, queries=queries))
+        set_loader("digits", lambda _, queries=queries: replace(digits, queries=queries))
         study = Runner()
         run = quick_run("fig-mnist", "itq", limit=None, held_out=300)
         records.append(study.run(run))
@@ -119,7 +130,7 @@ def test_a_study_sees_the_training_data_alone(monkeypatch):
     assert "held_out" not in Runner().run(quick_run("fig-mnist", "itq", limit=None))["data"]
 
 
-def test_a_study_of_drawn_splits_uses_no_query_of_any_split(monkeypatch):
+def test_a_study_of_drawn_splits_uses_no_query_of_any_split(set_loader, monkeypatch):
     """Vectors are their own numbers here, so that rows can be told."""
     labels = np.repeat(np.arange(10, dtype=np.uint8), 6000)
     images = ImageSet(
@@ -128,7 +139,7 @@ def test_a_study_of_drawn_splits_uses_no_query_of_any_split(monkeypatch):
     queries, rest = deep_hashing_split(labels, 0)
     X = np.arange(60_000)[:, None]
     data = Dataset("cifar10-dh", X[rest], X[rest], X[queries], labels[rest], labels[rest], labels[queries])
-    monkeypatch.setattr(runner, "load", lambda *_, **__: data)
+    set_loader("cifar10-dh", lambda _: data)
     monkeypatch.setattr(runner, "cifar10_images", lambda **_: images)
     study = Runner().dataset(quick_run("table-dh", "itq", data="cifar10-dh", split=None, limit=None, held_out=1000))
     used = np.concatenate([study.train, study.queries])[:, 0]
@@ -137,14 +148,14 @@ def test_a_study_of_drawn_splits_uses_no_query_of_any_split(monkeypatch):
     assert len(used) == len(set(used)) > 45_000
 
 
-def test_published_neighbors_are_held_against_ours(monkeypatch):
+def test_published_neighbors_are_held_against_ours(set_loader):
     digits = load("digits")
     published = euclidean_neighbors(digits.queries, digits.database, 100)
     assert "published_neighbors" not in Runner().run(quick_run("fig-mnist", "lsh", limit=None))
     for wrong, share in ((0, 1.0), (1, 0.9)):
         theirs = published.copy()
         theirs[:, :wrong] = published[:, 50 : 50 + wrong]  # not among the ten nearest
-        monkeypatch.setattr(runner, "load", lambda *_, theirs=theirs, **__: replace(digits, ground_truth=theirs))
+        set_loader("digits", lambda _, theirs=theirs: replace(digits, ground_truth=theirs))
         record = Runner().run(quick_run("fig-mnist", "lsh", limit=None))
         assert record["published_neighbors"] == pytest.approx(share)
 

@@ -224,16 +224,16 @@ def test_penalties_at_their_ends_on_data_of_few_directions(n_bits, mu):
         assert all(record["mu"] <= 1e9 for record in hasher.history_)
 
 
-def test_liblinear_leaves_the_global_generator_alone_and_refuses_a_stream(X, monkeypatch):
+def test_liblinear_leaves_the_global_generator_alone_and_refuses_a_stream(X, tmp_path, set_free_memory):
     before = str(np.random.get_state())  # noqa: NPY002 - the one that must not move
     BA(4, solver="liblinear", max_iter=60).fit(X[:200])
     assert str(np.random.get_state()) == before  # noqa: NPY002
-    monkeypatch.setattr("hashlearn.hashers._blocks.is_mapped", lambda X: True)
-    monkeypatch.setattr("hashlearn.hashers._blocks.free_memory", lambda: 0)
+    np.save(tmp_path / "x.npy", X[:200])
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    set_free_memory(0)
     with pytest.raises(ValueError, match="solver='liblinear' takes all samples in memory"):
-        BA(4, solver="liblinear").fit(X[:200])
+        BA(4, solver="liblinear").fit(mapped)
     with pytest.warns(ConvergenceWarning):
-        streamed = BA(4, max_iter=2).fit(X[:200])
-    monkeypatch.undo()
+        streamed = BA(4, max_iter=2).fit(mapped)
     with pytest.warns(ConvergenceWarning):
         np.testing.assert_array_equal(streamed.encode(X), BA(4, max_iter=2).fit(X[:200]).encode(X))

@@ -437,22 +437,22 @@ def test_labels_that_say_nothing_are_refused(digits):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_threads_do_not_matter(digits, kernel, monkeypatch):
+def test_threads_do_not_matter(digits, kernel, set_block_rows, set_cores):
     X, y = digits
-    monkeypatch.setattr("hashlearn.hashers._blocks.BLOCK_ROWS", 100)
+    set_block_rows(100)
     found = []
     for n in (1, 3):
-        monkeypatch.setattr("hashlearn.threads.cores", lambda n=n: n)
+        set_cores(n)
         found.append(BRE(8, anchors_per_bit=10, kernel=kernel, random_state=0).fit(X.astype(np.float32), y))
     for name in ("offset_", "anchors_", "weights_", "intercept_", "objective_"):
         np.testing.assert_array_equal(getattr(found[0], name), getattr(found[1], name))
 
 
-def test_a_file_is_read_in_blocks(digits, tmp_path, monkeypatch):
+def test_a_file_is_read_in_blocks(digits, tmp_path, set_free_memory):
     X, y = digits
     np.save(tmp_path / "x.npy", X)
     expected = BRE(4, anchors_per_bit=8, random_state=0).fit(X, y)
-    monkeypatch.setattr("hashlearn.hashers._blocks.free_memory", lambda: 0)
+    set_free_memory(0)
     streamed = BRE(4, anchors_per_bit=8, random_state=0).fit(np.load(tmp_path / "x.npy", mmap_mode="r"), y)
     np.testing.assert_array_equal(streamed.anchors_, expected.anchors_)
 

@@ -177,12 +177,10 @@ def test_fortran_order_strides_and_memory_maps(name, data, tmp_path):
 
 
 @every_method
-def test_blocks_of_rows_do_not_matter(name, data, monkeypatch):
+def test_blocks_of_rows_do_not_matter(name, data, set_block_rows):
     hasher = fitted(name, data)
     expected = hasher.decision_function(data[0])
-    monkeypatch.setattr("hashlearn.hashers._blocks._BLOCK_ELEMENTS", 64 * 13)
-    monkeypatch.setattr("hashlearn.hashers._blocks.BLOCK_ROWS", 13)
-    monkeypatch.setattr("hashlearn.hashers._residual._BLOCK", 13)
+    set_block_rows(13)
     # Near zero, float32 rounds by the size of what was subtracted: SPH's are squared distances, in thousands.
     atol = max(1e-4, 1e-6 * np.abs(expected).max())
     np.testing.assert_allclose(hasher.decision_function(data[0]), expected, rtol=1e-4, atol=atol)

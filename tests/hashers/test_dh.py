@@ -9,7 +9,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 import hashlearn
 from hashlearn import DH
-from hashlearn.hashers import _blocks
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._network import Network, flatten
 from hashlearn.hashers._optim import gradient_descent
@@ -89,8 +88,8 @@ def test_the_objective_by_hand():
 
 @unsettled
 @pytest.mark.parametrize("block_rows", [37, 2048])
-def test_same_codes_as_the_transcription(block_rows, digits, monkeypatch):
-    monkeypatch.setattr(_blocks, "BLOCK_ROWS", block_rows)
+def test_same_codes_as_the_transcription(block_rows, digits, set_block_rows):
+    set_block_rows(block_rows)
     X = digits[:150]
     hasher = DH(6, hidden_units=(20, 10), learning_rate=0.01, max_iter=6, scale=20, tol=0).fit(X)
     V = (X - X.mean(axis=0)) / np.sqrt(X.var(axis=0).sum() / 20)
@@ -152,8 +151,8 @@ def test_sgn_is_the_best_b(digits):
         assert np.sum((B - H) ** 2) / (2 * len(X)) > best
 
 
-def test_the_number_of_threads_changes_not_one_digit(digits, monkeypatch):
-    monkeypatch.setattr(_blocks, "BLOCK_ROWS", 100)
+def test_the_number_of_threads_changes_not_one_digit(digits, set_block_rows):
+    set_block_rows(100)
     found = []
     for n in (1, 2, 5):
         with thread_map(n) as threads:
@@ -167,11 +166,11 @@ def test_the_number_of_threads_changes_not_one_digit(digits, monkeypatch):
 
 @unsettled
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_memory_map_that_is_read_again_and_again_gives_the_same(dtype, digits, tmp_path, monkeypatch):
+def test_a_memory_map_that_is_read_again_and_again_gives_the_same(dtype, digits, tmp_path, set_free_memory):
     X = digits.astype(dtype)
     np.save(tmp_path / "x.npy", X)
     expected = DH(8, max_iter=5).fit(X)
-    monkeypatch.setattr(_blocks, "free_memory", lambda: X.nbytes)
+    set_free_memory(X.nbytes)
     mapped = DH(8, max_iter=5).fit(np.load(tmp_path / "x.npy", mmap_mode="r"))
     assert mapped.history_ == expected.history_
     np.testing.assert_array_equal(mapped.W1_, expected.W1_)

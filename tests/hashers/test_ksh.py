@@ -49,8 +49,8 @@ def residual_of(K, y, L, B=(), n_threads=1):
 
 
 @pytest.mark.parametrize("block", [7, 2048])
-def test_products_by_factors_equal_those_with_the_matrix(small, block, monkeypatch):
-    monkeypatch.setattr(_residual, "_BLOCK", block)
+def test_products_by_factors_equal_those_with_the_matrix(small, block, set_block_rows):
+    set_block_rows(block)
     K, y, L, B, R = small
     residual = residual_of(K, y, L, B)
     v = np.random.default_rng(1).standard_normal(len(K))
@@ -258,13 +258,11 @@ def test_history_and_summary(data, tmp_path):
     assert KSH(4, n_anchors=30, tol=1e4, random_state=0).fit(X, y).converged_
 
 
-def test_threads_do_not_matter(data, monkeypatch):
-    monkeypatch.setattr(_residual, "_BLOCK", 100)
-    monkeypatch.setattr("hashlearn.hashers._blocks._BLOCK_ELEMENTS", 64 * 100)
+def test_threads_do_not_matter(data, set_block_rows, set_cores):
+    set_block_rows(100)
     X, found = data[0].astype(np.float32), []
     for n in (1, 3):
-        monkeypatch.setattr("hashlearn.threads.cores", lambda n=n: n)
-        monkeypatch.setattr(_residual, "cores", lambda n=n: n)
+        set_cores(n)
         found.append(KSH(6, n_anchors=50, max_iter=30, random_state=0).fit(X, data[1]))
     np.testing.assert_array_equal(found[0].weights_, found[1].weights_)
     np.testing.assert_array_equal(found[0].intercept_, found[1].intercept_)

@@ -116,8 +116,8 @@ def test_sigmoids_far_out_are_0_and_1_without_a_warning():
 
 
 @pytest.fixture
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(_blocks, "BLOCK_ROWS", 7)
+def small_blocks(monkeypatch, set_block_rows):
+    set_block_rows(7)
     monkeypatch.setattr(_blocks, "PARTS", 4)
 
 
@@ -144,12 +144,12 @@ def test_the_number_of_threads_changes_not_one_digit(small_blocks):
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_a_memory_map_gives_the_same(order, small_blocks, tmp_path, monkeypatch):
+def test_a_memory_map_gives_the_same(order, small_blocks, tmp_path, set_free_memory):
     layers, X, B, y = example(np.random.default_rng(4), m=300)
     np.save(tmp_path / "x.npy", np.asarray(X, order=order))
     stored = np.load(tmp_path / "x.npy", mmap_mode="r")
     assert not plain_rows(stored).streamed
-    monkeypatch.setattr(_blocks, "free_memory", lambda: X.nbytes)
+    set_free_memory(X.nbytes)
     mapped = plain_rows(stored)
     assert mapped.streamed
     assert not plain_rows(X).streamed
@@ -210,8 +210,8 @@ def test_batches_are_shuffled_by_the_generator():
     assert (first != second).any()
 
 
-def test_totals_add_arrays_and_join_lists_in_order(monkeypatch):
-    monkeypatch.setattr(_blocks, "_BLOCK_ELEMENTS", 10)
+def test_totals_add_arrays_and_join_lists_in_order(set_block_rows):
+    set_block_rows(5, 2)
     X = np.arange(200.0).reshape(100, 2)
     for n in (1, 3):
         with thread_map(n) as threads:

@@ -39,9 +39,9 @@ def small(digits):
 
 
 @pytest.fixture(params=[7, 2048])
-def training(request, small, monkeypatch):
+def training(request, small, set_block_rows):
     """In blocks of 7 samples, and in one."""
-    monkeypatch.setattr("hashlearn.hashers._blocks.BLOCK_ROWS", request.param)
+    set_block_rows(request.param)
     X, y, anchors, _, B = small
     with thread_map() as threads:
         rows = Rows(X, np.zeros(X.shape[1]), 1.0, threads)

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from hashlearn import ITQ, SDHDNN
 from hashlearn.codes import signs
 from hashlearn.evaluation import Truth, evaluate
-from hashlearn.hashers import _blocks, _early_stop
+from hashlearn.hashers import _early_stop
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._dnn import Lambdas
 from hashlearn.hashers._init import eigen_layers
@@ -83,8 +83,8 @@ def test_float32_agrees_with_float64(digits):
 
 
 @pytest.mark.parametrize("block_rows", [37, 2048])
-def test_same_codes_as_algorithm_2_word_for_word(block_rows, unbalanced, monkeypatch):
-    monkeypatch.setattr(_blocks, "BLOCK_ROWS", block_rows)
+def test_same_codes_as_algorithm_2_word_for_word(block_rows, unbalanced, set_block_rows):
+    set_block_rows(block_rows)
     X, y = unbalanced
     hasher = SDHDNN(
         6, hidden_units=(9, 8), max_iter=3, lbfgs_iter=15, samples_per_class=None, scale=50, random_state=0
@@ -100,8 +100,8 @@ def test_same_codes_as_algorithm_2_word_for_word(block_rows, unbalanced, monkeyp
 
 
 @pytest.mark.parametrize("block_rows", [37, 2048])
-def test_sgn_h_is_the_best_of_all_codes(block_rows, unbalanced, monkeypatch):
-    monkeypatch.setattr(_blocks, "BLOCK_ROWS", block_rows)
+def test_sgn_h_is_the_best_of_all_codes(block_rows, unbalanced, set_block_rows):
+    set_block_rows(block_rows)
     X, y, found = training(unbalanced, L=4)
     found.network_step(5, lambda _: None)
     layers = found.network.layers(found.theta)
@@ -361,8 +361,8 @@ def test_float32_does_not_end_a_step_early(digits):
 
 
 @pytest.mark.parametrize("block_rows", [37, 2048])
-def test_it_tells_its_floors(block_rows, digits, monkeypatch):
-    monkeypatch.setattr(_blocks, "BLOCK_ROWS", block_rows)
+def test_it_tells_its_floors(block_rows, digits, set_block_rows):
+    set_block_rows(block_rows)
     X, y = digits
     hasher = SDHDNN(16, max_iter=2, lbfgs_iter=50, random_state=0).fit(X, y)
     last = hasher.history_[-1]

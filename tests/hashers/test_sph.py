@@ -114,13 +114,13 @@ def test_forces_equal_the_sum_over_pairs():
     np.testing.assert_allclose(sph._forces(P, o, 100), slow.forces(P, pairs, 100), atol=1e-12)
 
 
-def test_overlaps_are_counted_exactly_whatever_the_blocks(X, monkeypatch):
+def test_overlaps_are_counted_exactly_whatever_the_blocks(X, set_block_rows):
     # Not at samples, where distances of these data, whole numbers, are equal.
     centers = X[:7] + np.random.default_rng(0).standard_normal((7, 64))
     P = centers - X.mean(axis=0)
     results = []
     for rows, n_threads in ((2048, 1), (100, 1), (100, 3)):
-        monkeypatch.setattr("hashlearn.hashers._blocks.BLOCK_ROWS", rows)
+        set_block_rows(rows)
         with thread_map(n_threads) as threads:
             results.append(sph._Spheres(X, X.mean(axis=0), 7, threads)(P))
     expected = slow.overlap(slow.inside(X, centers, slow.radii(X, centers)))
@@ -290,20 +290,20 @@ def test_bad_parameters_are_refused(X, parameters, words):
         SPH(8, **parameters).fit(X)
 
 
-def test_threads_do_not_matter(X, monkeypatch):
-    monkeypatch.setattr("hashlearn.hashers._blocks.BLOCK_ROWS", 100)
+def test_threads_do_not_matter(X, set_block_rows, set_cores):
+    set_block_rows(100)
     found = []
     for n in (1, 3):
-        monkeypatch.setattr("hashlearn.threads.cores", lambda n=n: n)
+        set_cores(n)
         found.append(SPH(16, random_state=0).fit(X.astype(np.float32)))
     np.testing.assert_array_equal(found[0].pivots_, found[1].pivots_)
     np.testing.assert_array_equal(found[0].thresholds_, found[1].thresholds_)
 
 
-def test_a_file_too_large_for_memory_is_read_in_blocks(X, tmp_path, monkeypatch):
+def test_a_file_too_large_for_memory_is_read_in_blocks(X, tmp_path, set_free_memory):
     np.save(tmp_path / "x.npy", X)
     expected = SPH(8, random_state=0).fit(X)
-    monkeypatch.setattr("hashlearn.hashers._blocks.free_memory", lambda: 0)
+    set_free_memory(0)
     streamed = SPH(8, random_state=0).fit(np.load(tmp_path / "x.npy", mmap_mode="r"))
     np.testing.assert_array_equal(streamed.pivots_, expected.pivots_)
 

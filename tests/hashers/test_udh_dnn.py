@@ -16,7 +16,7 @@ import hashlearn
 from hashlearn import ITQ, UDHDNN
 from hashlearn.codes import signs
 from hashlearn.evaluation import Truth, evaluate
-from hashlearn.hashers import _blocks, _early_stop
+from hashlearn.hashers import _early_stop
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._decoder import decoder_sums
 from hashlearn.hashers._dnn import Lambdas, auto_units
@@ -145,8 +145,8 @@ def test_with_the_decoder_held_the_gradient_is_the_encoders(digits):
 
 @unsettled
 @pytest.mark.parametrize(("block_rows", "similarity"), [(37, 1), (2048, 1), (2048, 0.2)])
-def test_same_codes_as_algorithm_1_word_for_word(block_rows, similarity, digits, monkeypatch):
-    monkeypatch.setattr(_blocks, "BLOCK_ROWS", block_rows)
+def test_same_codes_as_algorithm_1_word_for_word(block_rows, similarity, digits, set_block_rows):
+    set_block_rows(block_rows)
     X = digits[:150]
     short = {"max_iter": 3, "lbfgs_iter": 15, "sweeps": 4, "random_state": 0}
     hasher = UDHDNN(6, hidden_units=(20, 10), similarity=similarity, decoder="lbfgs", scale=50, **short)
@@ -469,11 +469,11 @@ def test_relaxed_early_stop_keeps_the_best_iteration(digits):
 
 
 @unsettled
-def test_relaxed_from_a_file_that_is_read_block_by_block(digits, tmp_path, monkeypatch):
+def test_relaxed_from_a_file_that_is_read_block_by_block(digits, tmp_path, set_free_memory):
     np.save(tmp_path / "x.npy", digits)
     hasher = UDHDNN(8, constraint="relaxed", max_iter=2, lbfgs_iter=10, random_state=0)
     whole = hasher.fit(digits).decision_function(digits)
-    monkeypatch.setattr(_blocks, "free_memory", lambda: 0)
+    set_free_memory(0)
     X = np.load(tmp_path / "x.npy", mmap_mode="r")
     assert Rows(X, np.zeros(64), 1.0, in_order).streamed
     np.testing.assert_array_equal(hasher.fit(X).decision_function(digits), whole)

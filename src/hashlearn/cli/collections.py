@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hashlearn.cli.inputs import check_out, find_kind, is_picture, is_sqlite, read_input
+from hashlearn.cli.inputs import Vectors, check_exists, check_out, find_kind, is_picture, is_sqlite, read_input
 from hashlearn.cli.options import AsJson, Input, Key, Model, complete_dataset, refuse_options
 from hashlearn.cli.render import NO_SOURCE, note, print_matches, printable, say, show
 from hashlearn.progress import count
@@ -80,12 +80,22 @@ def add(
         if opened.extractor is None:
             if len(inputs) != 1:
                 raise ValueError(f"{collection} was made of vectors: add one file of vectors at a time.")
-            data = read_input(inputs[0], "database", key)
+            data = _read_vectors(inputs[0], "database", key, opened)
             ingested = opened.add_vectors(data.X, ids=_read_ids(ids), payloads=_read_payloads(payloads))
         else:
             refuse_options(f"{collection} is made of pictures", key=key, ids=ids, payloads=payloads)
             ingested = opened.add_images(inputs)
         _show_ingested(opened, ingested, as_json)
+
+
+def _read_vectors(input: str, part: str, key: str | None, collection: Collection) -> Vectors:
+    """Read vectors to add to a collection or to search it with."""
+    kind = find_kind(input, key=key)
+    if kind == "folder" or is_picture(input, collection):
+        holds, takes = ("vectors", "a file of vectors") if collection.extractor is None else ("pictures", "one picture")
+        what = "a folder" if kind == "folder" else "a picture"
+        raise ValueError(f"{collection.path} holds {holds} and takes {takes}; {input} is {what}.")
+    return read_input(input, part, key, kind)
 
 
 def _show_ingested(collection: Collection, ingested: Ingested, as_json: bool) -> None:
@@ -98,7 +108,7 @@ def _show_ingested(collection: Collection, ingested: Ingested, as_json: bool) ->
         "collection": str(collection.path),
         "items": len(collection),
         "added": ingested.added,
-        "there_already": ingested.already_present,
+        "already_present": ingested.already_present,
         "known_codes": ingested.known_codes,
         "unreadable": [{"path": path, "reason": reason} for path, reason in ingested.unreadable],
     }
@@ -106,7 +116,7 @@ def _show_ingested(collection: Collection, ingested: Ingested, as_json: bool) ->
         note("the collection had all of these codes before: the vectors may now be in it twice (hashlearn duplicates).")
     words = [f"{count(ingested.added, 'item')} added"]
     if ingested.already_present:
-        words.append(f"{ingested.already_present:,} there already")
+        words.append(f"{ingested.already_present:,} already present")
     if ingested.unreadable:
         words.append(f"{len(ingested.unreadable):,} unreadable")
     show(result, as_json, f"{', '.join(words)}; {len(collection):,} in {collection.path}")
@@ -119,6 +129,7 @@ def _read_ids(path: Path | None) -> list[int] | None:
 
     if path is None:
         return None
+    check_exists("--ids", path)
     labels = [str(label) for label in read_labels(path)]
     if not all(label.isdecimal() for label in labels):
         raise ValueError(f"{path} must hold whole numbers of at least 0, one per line.")
@@ -131,6 +142,7 @@ def _read_payloads(path: Path | None) -> list[Any] | None:
     from hashlearn.memory import free_memory
     from hashlearn.storage import open_regular, parse_json
 
+    check_exists("--payloads", path)
     payloads = []
     with open_regular(path) as file:
         size, free = os.fstat(file.fileno()).st_size, free_memory()
@@ -159,7 +171,7 @@ def remove(
         sources = opened.find_ids(what)
         if any(word not in sources and not word.isdecimal() for word in what):
             # As `search` shows them, with odd characters escaped.
-            sources = {printable(source): some for source, some in opened.find_ids().items()} | sources
+            sources = {printable(source): ids for source, ids in opened.find_ids().items()} | sources
         for word in what:
             if word not in sources and not word.isdecimal():
                 raise ValueError(f"{word!r} is neither an id nor the path of an item of {collection}.")
@@ -271,9 +283,10 @@ def search(
             picture = [Picture(Path(query), "query", query=True)]
             names, answers = [query], opened.search_images(query, k, radius=radius)
         else:
-            data = read_input(query, "queries", key)
+            data = _read_vectors(query, "queries", key, opened)
             names, answers = list(range(len(data.X))), opened.search_vectors(data.X, k, radius=radius)
-        size = f"{len(opened):,} items of {opened.n_bits} bits"
+        size = f"{count(len(opened), 'item')} of {opened.n_bits} bits"
+        has_pictures = opened.extractor is not None
     results = list(zip(names, answers, strict=True))
     if as_json:
         answer = [{"query": name, "matches": [asdict(match) for match in matches]} for name, matches in results]
@@ -287,7 +300,7 @@ def search(
     if html is not None:
         rows = ((str(name), [*picture, *map(files.show, matches)]) for name, matches in results)
         scope = f"{10 if k is None else k} nearest" if radius is None else f"all within {radius}"
-        _write_page(html, f"Search of {collection.name}", f"{scope}, of {size}", rows, files)
+        _write_page(html, f"Search of {collection.name}", f"{scope}, of {size}", rows, files, has_pictures)
 
 
 def duplicates(
@@ -308,6 +321,7 @@ def duplicates(
     with Collection.open(collection, readonly=True) as opened:
         files = PictureFiles.of(opened, pictures)
         groups = [opened.get(ids, skip_missing=True) for ids in near_duplicates(opened.index, radius)]
+        has_pictures = opened.extractor is not None
     titles = [f"{number}: {count(len(group), 'item')}" for number, group in enumerate(groups, 1)]
     if as_json:
         print(json.dumps([[{"id": item.id, "source": item.source} for item in group] for group in groups], indent=2))
@@ -320,7 +334,7 @@ def duplicates(
     if html is not None:
         rows = ((f"Group {title}", map(files.show, group)) for title, group in zip(titles, groups, strict=True))
         subtitle = f"{count(len(groups), 'group')} of items linked by distances of at most {radius}"
-        _write_page(html, f"Near-duplicates in {collection.name}", subtitle, rows, files)
+        _write_page(html, f"Near-duplicates in {collection.name}", subtitle, rows, files, has_pictures)
 
 
 def _check_page(html: Path | None, pictures: Path | None) -> None:
@@ -338,11 +352,13 @@ def _check_page(html: Path | None, pictures: Path | None) -> None:
     return None
 
 
-def _write_page(path: Path, title: str, subtitle: str, rows: PictureRows, files: PictureFiles) -> None:
+def _write_page(
+    path: Path, title: str, subtitle: str, rows: PictureRows, files: PictureFiles, has_pictures: bool
+) -> None:
     from hashlearn.collection.contact_sheet import write_contact_sheet
 
     write_contact_sheet(path, title, subtitle, rows)
-    say(f"{path} shows the pictures")
+    say(f"{path} shows the {'pictures' if has_pictures else 'ids, since the collection holds vectors'}")
     if files.hidden:
         where = "the collection's folder" if files.folder is None else str(files.folder)
         words = f"{count(len(files.hidden), 'picture')} not shown, because not below {where}"

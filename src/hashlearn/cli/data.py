@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from hashlearn.cli.inputs import load_dataset
-from hashlearn.cli.options import AsJson, Source, Split, check_folder, complete_dataset
+from hashlearn.cli.options import AsJson, Source, Split, check_folder, complete_dataset, complete_image_set
 from hashlearn.cli.render import show
+from hashlearn.progress import count
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -70,7 +71,7 @@ def get(
 
 @app.command("images")
 def images(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="mnist or cifar10.", autocompletion=complete_dataset)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="mnist or cifar10.", autocompletion=complete_image_set)],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")],
     source: Source = None,
     as_json: AsJson = False,
@@ -85,4 +86,4 @@ def images(
         raise ValueError(f"NAME must be one of {', '.join(IMAGE_SETS)}, which are images; got {name!r}.")
     check_folder("--out", out)
     n = write_pictures(IMAGE_SETS[name](source), out)
-    show({"name": name, "folder": str(out), "images": n}, as_json, f"{n:,} images of {name} below {out}")
+    show({"name": name, "folder": str(out), "images": n}, as_json, f"{count(n, 'image')} of {name} below {out}")

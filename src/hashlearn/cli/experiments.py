@@ -25,7 +25,9 @@ def reproduce(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME ...]", help="Experiments (--list). Default: all.", autocompletion=complete_experiment
+            metavar="[NAME ...]",
+            help="Experiments or studies (--list). Default: all experiments.",
+            autocompletion=complete_experiment,
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder. Default: results or results-quick.")] = None,
@@ -40,7 +42,7 @@ def reproduce(
         ),
     ] = None,
     jobs: Annotated[int, typer.Option(help="Parallel runs, which share the cores; use 1 to measure times.")] = 1,
-    list_: Annotated[bool, typer.Option("--list", help="List the experiments and their methods; run nothing.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List experiments, studies and methods; run nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the paper's evaluation from raw data: every figure and table.
@@ -52,20 +54,14 @@ def reproduce(
 
     Example: hashlearn reproduce fig-mnist --methods itq,udh-dnn --bits 32 --seeds 1
     """
-    from hashlearn.datasets import DATASETS
-    from hashlearn.errors import check_name
     from hashlearn.experiments import grid
     from hashlearn.experiments.results import Results
 
     if data is not None and not quick:
         raise ValueError("--data goes with --quick: the experiments define their own data.")
-    if data is not None:
-        check_name("data set", data, DATASETS)
     lengths, entries = _parse_lengths(bits), _split_words(methods)
-    for name in names or ():
-        check_name("experiment", name, (*grid.names(), *grid.study_names()))
-    for name in entries or ():
-        check_name("method of the experiments", name, grid.method_names())
+    if list_ and not names:
+        names = [*grid.names(), *grid.study_names()]
     chosen = grid.choose(names or (), bits=lengths, methods=entries, seeds=seeds, small=quick, data=data)
     if list_:
         return _list_experiments(chosen, as_json)
@@ -124,8 +120,8 @@ def _list_experiments(chosen: Sequence[Experiment], as_json: bool) -> None:
     ]
     text = [
         f"{entry['experiment']}: {entry['title']}\n"
-        f"    {entry['runs']} runs; {' or '.join(entry['data'])}; {'/'.join(map(str, entry['bits']))} bits; "
-        f"up to {entry['seeds']} seeds\n"
+        f"    {count(entry['runs'], 'run')}; {' or '.join(entry['data'])}; {'/'.join(map(str, entry['bits']))} bits; "
+        f"up to {count(entry['seeds'], 'seed')}\n"
         f"    {', '.join(entry['methods'])}"
         for entry in result
     ]
@@ -140,7 +136,7 @@ def _run(chosen: list[Experiment], results: Any, jobs: int) -> tuple[Outcome, Pr
             return run(chosen, results, jobs=jobs, observer=progress), progress
         except KeyboardInterrupt:
             kept = f"kept in {results.folder}: {count(results.count(), 'result')}"
-            say(f"{kept}; the same command goes on from there")
+            say(f"{kept}; the same command continues")
             raise
 
 
@@ -201,7 +197,7 @@ def report(
 
     Example: hashlearn report results --out report.html
     """
-    from hashlearn.experiments.report import write_report
+    from hashlearn.experiments.report import left_out_words, write_report
     from hashlearn.storage import check_target
 
     for target in (out, markdown):
@@ -212,8 +208,7 @@ def report(
     check_folder("--figures", figures)
     made = write_report(results, out, markdown=markdown, figures=figures, images=images)
     if made.n_left_out:
-        which = "data sets, methods, parameters or settings that are not the grid's"
-        note(f"left out: {count(made.n_left_out, 'result')} of {which}")
+        note(left_out_words(made.n_left_out, made.n_outdated))
     result = {
         "page": str(made.out),
         "markdown": None if made.markdown is None else str(made.markdown),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hashlearn.cli.options import refuse_options
 from hashlearn.cli.render import note
+from hashlearn.progress import count
 
 if TYPE_CHECKING:
     from hashlearn.collection import Collection
@@ -46,7 +47,7 @@ class Vectors:
 
 
 def find_kind(input: str, **options: object) -> Kind:
-    """What ``input`` names. Refuses options that have no effect on an input of that kind."""
+    """Return what ``input`` names. Refuse options that have no effect on an input of that kind."""
     from hashlearn.datasets import DATASETS
     from hashlearn.errors import suggest
 
@@ -67,7 +68,7 @@ def find_kind(input: str, **options: object) -> Kind:
 
 
 def is_picture(query: str, collection: Collection) -> bool:
-    """Whether ``query`` names a picture; one that ends in nothing known does if the collection is of pictures."""
+    """Whether ``query`` is a picture, by its ending; without a known one, if the collection holds pictures."""
     from hashlearn.features import IMAGE_ENDINGS
     from hashlearn.vectors import FORMATS
 
@@ -75,6 +76,12 @@ def is_picture(query: str, collection: Collection) -> bool:
     if ending in IMAGE_ENDINGS:
         return True
     return ending not in FORMATS and Path(query).is_file() and collection.extractor is not None
+
+
+def check_exists(option: str, path: str | Path) -> None:
+    """Refuse an option that names a missing file."""
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{option} names {path}, which does not exist.")
 
 
 def load_dataset(name: str, source: Path | None = None, split: int | None = None) -> Dataset:
@@ -96,7 +103,7 @@ def read_input(
     source: Path | None = None,
     split: int | None = None,
 ) -> Vectors:
-    """Vectors of a file, or of a part of a data set; ``kind`` if :func:`find_kind` was called before."""
+    """Read the vectors of a file, or of a part of a data set; ``kind`` is that of :func:`find_kind`, if known."""
     from hashlearn import vectors
 
     if (kind or find_kind(input, key=key)) == "dataset":
@@ -135,12 +142,14 @@ def check_out(path: Path, *inputs: str | Path | None) -> None:
 def read_training(
     input: str, hasher: Hasher, *, labels: str | None, sample: int | None, seed: int, side: int | None, **options: Any
 ) -> Vectors:
-    """Vectors and labels for ``hasher`` to learn from; ``options`` are those of :func:`read_input`."""
+    """Read vectors and labels for ``hasher`` to learn from; ``options`` are those of :func:`read_input`."""
     kind = find_kind(input, labels=labels, side=side, **options)
     if sample is not None and sample < 2:
         raise ValueError(f"--sample must be at least 2; got {sample}.")
     if labels is not None and not hasher.supervised:
         raise ValueError(f"{hasher.name} learns without labels: leave --labels out.")
+    if labels not in (None, FOLDERS):
+        check_exists("--labels", labels)
     if kind == "folder":
         return _read_training_pictures(input, hasher, labels, sample, seed, side)
     if kind == "file" and hasher.supervised and labels in (None, FOLDERS):
@@ -161,7 +170,7 @@ def read_training(
 def _read_training_pictures(
     folder: str, hasher: Hasher, labels: str | None, sample: int | None, seed: int, side: int | None
 ) -> Vectors:
-    """Pictures below a folder. The labels are checked before the first picture is read."""
+    """Read pictures below a folder. The labels are checked before the first picture is read."""
     from hashlearn.features import GistExtractor, find_images
 
     extractor = GistExtractor() if side is None else GistExtractor(side=side)
@@ -179,11 +188,11 @@ def _read_training_pictures(
 
 
 def _picture_labels(folder: str, paths: list[str], hasher: Hasher, labels: str | None) -> Any:
-    """A label for each picture: the subfolder of ``folder`` that it is in, or a line of a file."""
+    """Return a label for each picture: the subfolder of ``folder`` that it is in, or a line of a file."""
     outside = [path for path in paths if "/" not in path]
     if labels is None:
-        how = "give them with --labels FILE" if outside else "--labels folders takes the names of the subfolders"
-        raise ValueError(f"{hasher.name} learns from labels: {how}.")
+        hint = "give them with --labels FILE" if outside else "--labels folders takes the names of the subfolders"
+        raise ValueError(f"{hasher.name} learns from labels: {hint}.")
     if labels != FOLDERS:
         return _read_labels(labels, len(paths), "pictures")
     if outside:
@@ -202,7 +211,7 @@ def _read_labels(path: str, n: int, what: str) -> Any:
 
 
 def _sample_rows(n: int, size: int | None, seed: int) -> Any:
-    """Row numbers of a random sample, ascending; None if all rows are used."""
+    """Draw the row numbers of a random sample, ascending; None if all rows are used."""
     import numpy as np
 
     if size is None or size >= n:
@@ -214,7 +223,7 @@ def _sample_rows(n: int, size: int | None, seed: int) -> Any:
 
 
 def read_folder(folder: str, hasher: Hasher, *, skip_unreadable: bool) -> Vectors:
-    """Pictures below a folder, in the order of ``find_images``, described as ``hasher`` needs them."""
+    """Read pictures below a folder, in the order of ``find_images``, as vectors for ``hasher``."""
     from hashlearn.collection.ingest import model_extractor
     from hashlearn.features import find_images
 
@@ -248,7 +257,7 @@ def _read_pictures(folder: str, paths: list[str], extractor: Extractor, *, skip_
     if unreadable:
         more = len(unreadable) - _LISTED_PICTURES
         listed = [*unreadable[:_LISTED_PICTURES], *([f"{more:,} more"] if more > 0 else [])]
-        words = f"{len(unreadable):,} of {len(paths):,} pictures can't be read ({'; '.join(listed)})"
+        words = f"{len(unreadable):,} of {count(len(paths), 'picture')} can't be read ({'; '.join(listed)})"
         if not skip_unreadable:
             raise ValueError(f"{words}; --skip-unreadable leaves them out.")
         note(f"{words} and are left out.")

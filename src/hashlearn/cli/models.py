@@ -21,6 +21,7 @@ from hashlearn.cli.options import (
     refuse_options,
 )
 from hashlearn.cli.render import format_value, note, printable, show, table
+from hashlearn.progress import count
 
 if TYPE_CHECKING:
     from hashlearn.hashers import Hasher
@@ -221,7 +222,7 @@ def encode(
     result: dict[str, Any] = {"codes": str(out), "paths": paths, "format": format, "precision": precision}
     result |= {"encoded": name, "n_samples": len(codes), "n_bits": hasher.n_bits_}
     result |= {"bytes_per_code": codes.shape[1], "seconds": seconds}
-    text = f"{len(codes):,} codes of {hasher.n_bits_} bits ({codes.shape[1]} bytes each) of {name}: {out}"
+    text = f"{count(len(codes), 'code')} of {hasher.n_bits_} bits ({codes.shape[1]} bytes each) of {name}: {out}"
     if precision is not None:
         text += f" ({format}, {precision})"
     show(result, as_json, text if paths_file is None else f"{text}, {paths_file}")
@@ -278,7 +279,7 @@ def evaluate(
     table(f"{data.name}: {len(scores.average_precision):,} queries, {scores.n_database:,} items", columns, [row])
     print(f"percent; truth: {scores.truth}; {scores.protocol}")
     if scores.queries_without_relevant:
-        print(f"{scores.queries_without_relevant:,} queries have no relevant item and count 0")
+        print(f"queries without a relevant item, which count 0: {scores.queries_without_relevant:,}")
     if data.note:
         print(data.note)
     return None

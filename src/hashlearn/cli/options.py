@@ -30,10 +30,16 @@ def complete_dataset(incomplete: str) -> list[str]:
     return _starting_with(incomplete, DATASETS)
 
 
+def complete_image_set(incomplete: str) -> list[str]:
+    from hashlearn.datasets.pictures import IMAGE_SETS
+
+    return _starting_with(incomplete, IMAGE_SETS)
+
+
 def complete_experiment(incomplete: str) -> list[str]:
     from hashlearn.experiments import grid
 
-    return _starting_with(incomplete, grid.names())
+    return _starting_with(incomplete, [*grid.names(), *grid.study_names()])
 
 
 def _starting_with(incomplete: str, names: Iterable[str]) -> list[str]:

@@ -23,6 +23,7 @@ from hashlearn.collection._store import Store
 from hashlearn.collection.ingest import Images, Ingested
 from hashlearn.collection.queries import Match
 from hashlearn.errors import CollectionError, ModelFileError, renamed_parameter, shown
+from hashlearn.progress import count
 from hashlearn.search import Matches, Neighbors
 from hashlearn.search.index import HammingIndex, check_ids
 from hashlearn.storage import StrPath, check_target, parse_json
@@ -158,7 +159,7 @@ class Collection:
         return id in self.index
 
     def __repr__(self) -> str:
-        return f"Collection({str(self.path)!r}), {len(self):,} items of {self.n_bits} bits"
+        return f"Collection({str(self.path)!r}), {count(len(self), 'item')} of {self.n_bits} bits"
 
     @property
     def ids(self) -> Ids:

@@ -328,5 +328,6 @@ def _read(name: str, check: Check, view: View) -> Reading:
         return Reading(name, "not tested", f"{missing}.")
     left = [run for run in view.outcomes.missing() if run.entry.name in view.everyone]
     if left:
-        numbers += f" ({len(left)} of these methods' runs are missing)"
+        verb = "is" if len(left) == 1 else "are"
+        numbers += f" ({len(left)} of these methods' runs {verb} missing)"
     return Reading(name, "holds" if held else "does not hold", numbers)

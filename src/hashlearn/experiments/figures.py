@@ -13,6 +13,7 @@ from html import escape
 
 from hashlearn.experiments.grid import Entry, Experiment
 from hashlearn.experiments.summary import Cell, Outcomes, measure_label
+from hashlearn.progress import count
 
 # In pixels at the natural size of the drawing.
 _WIDTH = 360  # of a phone, so that text does not shrink
@@ -194,7 +195,7 @@ def _ends(cell: Cell) -> tuple[float, float]:
 
 
 def _runs(cell: Cell) -> str:
-    return "1 run" if len(cell.values) == 1 else f"{len(cell.values)} runs"
+    return count(len(cell.values), "run")
 
 
 def _ticks(low: float, high: float, *, steps: int = 5, from_zero: bool = False) -> list[float]:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Shown beside the subject, if the experiment has them, up to so many sheets.
-_OTHERS, _MOST = ("sdh", "itq", "itq-cca", "lsh"), 3
+# Shown beside the subject, if the experiment has them, and the number of sheets.
+_OTHERS, _MAX_SHEETS = ("sdh", "itq", "itq-cca", "lsh"), 3
 _BITS = 32
 _QUERIES = 6
 # In pixels: the frame of an image, the space between two, the space between a query and its results.
@@ -65,7 +65,7 @@ def make_gallery(outcomes: Outcomes) -> Gallery:
         logger.warning("the report shows no examples of %s: %s", outcomes.data, error)
         return Gallery(note=f"No examples are shown: the images of {outcomes.data} are not available.")
     drawn = [(record, examples) for record in records if (examples := _examples(record, images)) is not None]
-    return Gallery(tuple(_sheet(outcomes.label(record["method"]), record, *some, images) for record, some in drawn))
+    return Gallery(tuple(_sheet(outcomes.label(record["method"]), record, *rows, images) for record, rows in drawn))
 
 
 def _examples(record: Record, images: _Images) -> tuple[list[int], list[list[int]]] | None:
@@ -87,8 +87,8 @@ def _choose_records(outcomes: Outcomes) -> list[Record]:
     if bits is None:
         return []
     methods = dict.fromkeys((outcomes.experiment.subject, *_OTHERS))
-    chosen = [records[0] for name in methods if (records := outcomes.of(name, bits))]
-    return chosen[:_MOST]
+    chosen = [records[0] for name in methods if (records := outcomes.select(name, bits))]
+    return chosen[:_MAX_SHEETS]
 
 
 def _digits() -> _Images:

@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any, Literal
 
 from hashlearn.datasets import DATASETS
+from hashlearn.errors import check_name
 from hashlearn.evaluation import Setting, setting
 from hashlearn.hashers import METHODS, Hasher
 
@@ -143,12 +144,11 @@ def experiment(name: str) -> Experiment:
     Raises
     ------
     ValueError
-        There is none. The message lists the names.
+        There is none. The message suggests a name.
     """
     if name in study_names():
         return _study(name)
-    if name not in names():
-        raise ValueError(f"no experiment is named {name!r}; there are: {', '.join([*names(), *study_names()])}.")
+    check_name("experiment", name, [*names(), *study_names()])
     table = _file()["experiments"][name]
     changes = table.get("parameters", {})
     methods = (*table["methods"], *table["variants"])
@@ -175,8 +175,8 @@ def experiment(name: str) -> Experiment:
 
 def _study(name: str) -> Experiment:
     table = _file("studies.toml")[name]
-    how = setting(table.get("setting", table["data"]))
-    how = replace(how, k=table.get("neighbors", how.k), protocol=replace(how.protocol, cutoff=None, radii=(2, 3, 4)))
+    base = setting(table.get("setting", table["data"]))
+    protocol = replace(base.protocol, cutoff=None, radii=(2, 3, 4))
     method = _entry(table["method"])
     varied = []
     for lists in table["grid"]:
@@ -190,7 +190,7 @@ def _study(name: str) -> Experiment:
         name=name,
         title=table["title"],
         data=(table["data"],),
-        setting=how,
+        setting=replace(base, k=table.get("neighbors", base.k), protocol=protocol),
         bits=tuple(table["bits"]),
         seeds=table["seeds"],
         measures=("map", "p@2", "p@3", "p@4"),
@@ -214,18 +214,16 @@ def quick(chosen: Experiment, data: str | None = None) -> Experiment:
     data : str, optional
         A data set to use instead of the experiment's own.
     """
-    if data is not None and data not in DATASETS:
-        raise ValueError(f"data must be one of {', '.join(DATASETS)}; got {data!r}.")
+    if data is not None:
+        check_name("data set", data, DATASETS)
     small = _file()["quick"]
     shorter = small["parameters"]
-    how = chosen.setting
-    if how.truth == "neighbors":
-        how = replace(how, k=small["neighbors"])
+    by_neighbors = chosen.setting.truth == "neighbors"
     return replace(
         chosen,
         title=f"{chosen.title} (a small version)",
         data=(*chosen.data, small["otherwise"]) if data is None else (data,),
-        setting=how,
+        setting=replace(chosen.setting, k=small["neighbors"]) if by_neighbors else chosen.setting,
         bits=tuple(small["bits"]),
         seeds=small["seeds"],
         entries=tuple(
@@ -250,10 +248,6 @@ def narrowed(
     seeds: int | None = None,
 ) -> Experiment:
     """Return the experiment restricted to some of its numbers of bits and entries, and to the first seeds."""
-    known = [*method_names(), *(name for name in chosen.methods if name not in method_names())]
-    unknown = [name for name in methods or () if name not in known]
-    if unknown:
-        raise ValueError(f"no method of the experiments is named {unknown[0]!r}; there are: {', '.join(known)}.")
     if seeds is not None and seeds < 1:
         raise ValueError(f"seeds must be at least 1; got {seeds}.")
     return replace(
@@ -280,7 +274,8 @@ def choose(
     selected : sequence of str
         Names of experiments and studies; if empty, all experiments and no study.
     bits, methods, seeds
-        As for `narrowed`. An experiment of which nothing remains is left out.
+        As for `narrowed`. ``methods`` are names of entries: of the experiments, or of a selected study. An experiment
+        of which nothing remains is left out.
     small : bool
         Whether to return small versions (`quick`), on the data set ``data`` if that is given.
 
@@ -292,6 +287,9 @@ def choose(
     for name in selected:
         experiment(name)
     chosen = [experiment(name) for name in (*names(), *study_names()) if name in (selected or names())]
+    entries = dict.fromkeys([*method_names(), *(name for one in chosen for name in one.methods)])
+    for name in methods or ():
+        check_name("method of the experiments", name, entries)
     if small:
         chosen = [quick(one, data) for one in chosen]
     chosen = [narrowed(one, bits=bits, methods=methods, seeds=seeds) for one in chosen]
@@ -301,7 +299,7 @@ def choose(
     return chosen
 
 
-def is_drawn(chosen: Experiment, entry: Entry, data: str) -> bool:
+def depends_on_seed(chosen: Experiment, entry: Entry, data: str) -> bool:
     """Whether results depend on the seed: the method draws something, or the data set's split is drawn."""
     return _is_split(chosen, data) or (entry.draws and entry.hasher().is_random)
 
@@ -320,9 +318,9 @@ def plan_runs(chosen: Experiment, data: str) -> Iterator[Run]:
     """Yield all runs of an experiment on one of its data sets, seed by seed, so that one of each comes first."""
     for seed in range(chosen.seeds):
         for entry in chosen.entries:
-            how, drawn = entry_setting(chosen, entry), is_drawn(chosen, entry, data)
+            scored_by, is_repeated = entry_setting(chosen, entry), depends_on_seed(chosen, entry, data)
             for n_bits in chosen.bits:
-                if seed and (not drawn or seed >= chosen.fewer.get(entry.name, {}).get(n_bits, chosen.seeds)):
+                if seed and (not is_repeated or seed >= chosen.fewer.get(entry.name, {}).get(n_bits, chosen.seeds)):
                     continue
                 split = seed if _is_split(chosen, data) else None
-                yield Run(chosen.name, entry, data, how, n_bits, seed, split, chosen.limit, chosen.held_out)
+                yield Run(chosen.name, entry, data, scored_by, n_bits, seed, split, chosen.limit, chosen.held_out)

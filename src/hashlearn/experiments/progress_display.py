@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from hashlearn.experiments.grid import Run
 from hashlearn.experiments.results import Record, run_seconds
 from hashlearn.experiments.scheduler import Failure
-from hashlearn.progress import duration, is_open
+from hashlearn.progress import count, duration, is_open
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -94,7 +94,7 @@ class Progress:
 
     def counts(self) -> str:
         """Describe the progress: ``12 of 84 runs, 3 failed, about 1 h 02 min left``."""
-        words = [f"{len(self.done)} of {self.total} runs"]
+        words = [f"{len(self.done):,} of {count(self.total, 'run')}"]
         if self.failures:
             words.append(f"{len(self.failures)} failed")
         rest = self.remaining()
@@ -126,7 +126,7 @@ class Lines(Progress):
 
     def planned(self, done: Sequence[tuple[Run, Record]], pending: Sequence[Run]) -> None:
         super().planned(done, pending)
-        self._say(f"{len(pending)} runs to make, {len(done)} already made")
+        self._say(f"{count(len(pending), 'run')} to make, {len(done):,} already made")
 
     def started(self, run: Run) -> None:
         super().started(run)

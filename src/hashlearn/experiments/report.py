@@ -13,9 +13,11 @@ from hashlearn.experiments.figures import ablates, chart
 from hashlearn.experiments.gallery import make_gallery
 from hashlearn.experiments.html import html_report, section_name
 from hashlearn.experiments.markdown import markdown_report
-from hashlearn.experiments.results import Results
+from hashlearn.experiments.results import Record, Results
 from hashlearn.experiments.summary import Outcomes, group_outcomes
 from hashlearn.experiments.tables import available_measures
+from hashlearn.hashers import METHODS
+from hashlearn.progress import count
 from hashlearn.storage import atomic_path
 
 
@@ -24,7 +26,7 @@ class Report:
     """The files that were written, and the number of runs in them.
 
     ``n_missing`` counts the runs of the same experiments without a result, ``n_left_out`` the results that do not
-    belong to the grid.
+    belong to the grid, and ``n_outdated`` those among them of another revision of their method.
     """
 
     out: Path
@@ -33,6 +35,7 @@ class Report:
     n_runs: int
     n_missing: int
     n_left_out: int = 0
+    n_outdated: int = 0
 
 
 def write_report(
@@ -66,15 +69,17 @@ def write_report(
     FileNotFoundError
         There is no such folder.
     ValueError
-        It holds no results of the experiments.
+        It holds no results of the experiments, or only outdated ones.
     """
     folder, out = Path(folder), Path(out)
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder} of results; `hashlearn reproduce` makes one.")
     records = list(Results(folder).all())
     outcomes = group_outcomes(records)
+    n_outdated = sum(map(_is_outdated, records))
     if not outcomes:
-        raise ValueError(f"{folder} holds no results of the experiments; `hashlearn reproduce` makes them.")
+        left_out = f" ({left_out_words(len(records), n_outdated)})" if records else ""
+        raise ValueError(f"{folder} holds no results of the experiments{left_out}; `hashlearn reproduce` makes them.")
     claims = [] if _only_studies(outcomes) else check_claims(outcomes)
     text = None if markdown is None else Path(markdown)
     drawings = Path(figures) if figures is not None else text.parent / "figures" if text is not None else None
@@ -92,7 +97,21 @@ def write_report(
     _write(out, html_report(outcomes, claims, galleries=galleries, commands=commands))
     n_missing = sum(len(one.missing()) for one in outcomes)
     n_runs = sum(len(one.records) for one in outcomes)
-    return Report(out, text, tuple(drawn.values()), n_runs, n_missing, len(records) - n_runs)
+    return Report(out, text, tuple(drawn.values()), n_runs, n_missing, len(records) - n_runs, n_outdated)
+
+
+def _is_outdated(record: Record) -> bool:
+    method = METHODS.get(record["library_method"])
+    return method is not None and method.revision != record["revision"]
+
+
+def left_out_words(n_left_out: int, n_outdated: int) -> str:
+    """Say which results a report leaves out: ``left out: 2 results of another revision of the method``."""
+    other = n_left_out - n_outdated
+    words = [f"{count(n_outdated, 'result')} of another revision of the method"] if n_outdated else []
+    if other:
+        words.append(f"{count(other, 'result')} of data sets, methods, parameters or settings that are not the grid's")
+    return f"left out: {', '.join(words)}"
 
 
 def _draw(outcomes: Sequence[Outcomes], folder: Path) -> dict[tuple[str, str], Path]:
@@ -116,9 +135,9 @@ def _arguments(outcomes: Sequence[Outcomes]) -> str:
     studies = "".join(f" {one.experiment.name}" for one in outcomes) if _only_studies(outcomes) else ""
     if not all(one.small for one in outcomes):
         return studies
-    strange = {one.data for one in outcomes if one.data not in one.experiment.data}
+    other_data = {one.data for one in outcomes if one.data not in one.experiment.data}
     return f"{studies} --quick" + (
-        f" --data {strange.pop()}" if len({one.data for one in outcomes}) == len(strange) == 1 else ""
+        f" --data {other_data.pop()}" if len({one.data for one in outcomes}) == len(other_data) == 1 else ""
     )
 
 

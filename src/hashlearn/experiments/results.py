@@ -78,8 +78,8 @@ def _is_whole(array: Array) -> bool:
     """Whether an array holds integers, whatever its type."""
     if array.dtype.kind != "f":
         return True
-    some = array[:1000]
-    return bool((some == np.round(some)).all())
+    sample = array[:1000]
+    return bool((sample == np.round(sample)).all())
 
 
 def all_parameters(entry: Entry) -> dict[str, Any]:
@@ -204,11 +204,6 @@ class Results:
         with atomic_path(probe) as temporary:
             temporary.write_text("\n")
         probe.unlink(missing_ok=True)
-        if any(self.folder.glob("*/*-*-*-*.json")):
-            raise ValueError(
-                f"{self.folder} holds results of an older version, one file per run, which this version does not read; "
-                "choose another folder."
-            )
         self.count()
 
     def path(self, experiment: str) -> Path:
@@ -258,6 +253,11 @@ class Results:
         yield from latest.values()
 
     def _paths(self) -> list[Path]:
+        if any(self.folder.glob("*/*-*-*-*.json")):
+            raise ValueError(
+                f"{self.folder} holds results of an older version, one file per run, which this version does not read; "
+                "choose another folder."
+            )
         return sorted(self.folder.glob("[!.]*.jsonl"))
 
     def _load(self, path: Path) -> dict[tuple[str, str], Record]:
@@ -341,7 +341,7 @@ def _cut_torn_line(file: IO[bytes]) -> int:
 
 
 def _may_be_torn(line: bytes) -> bool:
-    """Whether a line without an end may be the beginning of a record; anything else is somebody else's."""
+    """Whether a line without an end may be the beginning of a record."""
     return _BEGINNING.startswith(line[: len(_BEGINNING)])
 
 

@@ -32,7 +32,7 @@ from hashlearn.experiments.summary import Cell, Outcomes, measure_label, signed_
 
 ALL = (8, 16, 32, 64)
 _CLEAR, _SLACK, _LITTLE, _QUARTER = 1.0, 2.0, 2.0, 0.25
-_MOST_DIGITS = 5
+_MAX_DIGITS = 5
 
 
 class MissingRunError(LookupError):
@@ -87,7 +87,7 @@ def in_points(difference: Cell, digits: int = 2) -> str:
     if difference.error is None:
         return f"{signed_points(difference.mean, digits)}, one run"
     if difference.error > 0:  # two digits, so that "within the spread" can be checked by hand
-        digits = max(digits, min(1 - math.floor(math.log10(difference.error)), _MOST_DIGITS))
+        digits = max(digits, min(1 - math.floor(math.log10(difference.error)), _MAX_DIGITS))
     words = f"{signed_points(difference.mean, digits)} ± {difference.error:.{digits}f}"
     return words + ("" if _beyond(difference) else ", within the spread")
 

@@ -55,7 +55,10 @@ class Failure:
 
 @dataclass
 class Outcome:
-    """How many results existed already (``found``) and how many were made, and what failed."""
+    """How many runs had a result (``found``), how many were made, and what failed.
+
+    A run that several experiments share is made once, for the first of them, and found for the others.
+    """
 
     found: int = 0
     made: int = 0
@@ -107,13 +110,14 @@ def reproduce(chosen: Sequence[Experiment], results: Results, *, jobs: int = 1, 
                 done.append((run, record))
     outcome.found = len(done)
     observer.planned(done, [run for run, _ in pending])
-    for run, answer in _run_pending(pending, results, jobs, observer):
+    for run, answer, is_new in _run_pending(pending, results, jobs, observer):
         if isinstance(answer, Failure):
             outcome.failures.append(answer)
             observer.failed(answer)
         else:
             observer.finished(run, answer)
-            outcome.made += 1
+            outcome.made += is_new
+            outcome.found += not is_new
     return outcome
 
 
@@ -139,8 +143,8 @@ def _plan(experiment: Experiment, observer: Observer) -> list[tuple[Run, str]]:
 
 def _run_pending(
     pending: Sequence[tuple[Run, str]], results: Results, jobs: int, observer: Observer
-) -> Iterator[tuple[Run, Record | Failure]]:
-    """Make runs, and yield each with its record, which is already written, or with its failure."""
+) -> Iterator[tuple[Run, Record | Failure, bool]]:
+    """Make runs; yield each with its record, which is already written, or its failure, and whether it was made here."""
     queue = deque(pending)
     workers = [_Worker(max(1, cores() // jobs) if jobs > 1 else None) for _ in range(min(jobs, len(pending)))]
     busy: dict[_Worker, tuple[Run, str]] = {}
@@ -151,7 +155,7 @@ def _run_pending(
                     run, key = queue.popleft()
                     record = results.find(run, key)  # another experiment may share the run
                     if record is not None:
-                        yield run, record
+                        yield run, record, False
                         continue
                     busy[worker] = run, key
                     observer.started(run)
@@ -163,7 +167,7 @@ def _run_pending(
                 answer = worker.answer(run)
                 if answer is not None:
                     del busy[worker]
-                    yield run, answer if isinstance(answer, Failure) else results.write(run, key, answer)
+                    yield run, answer if isinstance(answer, Failure) else results.write(run, key, answer), True
     finally:
         for worker in workers:
             worker.stop()

@@ -68,7 +68,7 @@ class Outcomes:
     data: str
     records: tuple[Record, ...]
 
-    def of(self, method: str, n_bits: int) -> list[Record]:
+    def select(self, method: str, n_bits: int) -> list[Record]:
         """Return the records of a method at a number of bits, by seed."""
         records = [record for record in self.records if (record["method"], record["n_bits"]) == (method, n_bits)]
         return sorted(records, key=lambda record: int(record["seed"]))
@@ -81,7 +81,7 @@ class Outcomes:
     def _by_seed(self, method: str, n_bits: int, measure: str) -> dict[int, float]:
         """Return a measure by seed: of ``scores`` in percent, or of ``codes`` unchanged."""
         values = {}
-        for record in self.of(method, n_bits):
+        for record in self.select(method, n_bits):
             if measure in record["scores"]:
                 values[record["seed"]] = 100 * record["scores"][measure]
             elif measure in record["codes"]:
@@ -95,7 +95,7 @@ class Outcomes:
         """
         ours, theirs = (self._by_seed(name, n_bits, measure) for name in (method, other))
         for values, name, others in ((ours, method, theirs), (theirs, other, ours)):
-            if len(values) == 1 and not grid.is_drawn(self.experiment, self.experiment.entry(name), self.data):
+            if len(values) == 1 and not grid.depends_on_seed(self.experiment, self.experiment.entry(name), self.data):
                 values |= dict.fromkeys(others, *values.values())
         seeds = [seed for seed in ours if seed in theirs]
         if not seeds:

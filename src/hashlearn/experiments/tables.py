@@ -145,7 +145,7 @@ def cost_table(outcomes: Outcomes, bits: Sequence[int] | None = None) -> Table:
     """Tabulate time and memory, for all numbers of bits or for ``bits``."""
     rows = []
     for method, n_bits in _pairs(outcomes, bits):
-        records = outcomes.of(method, n_bits)
+        records = outcomes.select(method, n_bits)
         seconds = [record["training"]["seconds"] for record in records]
         peaks = [peak for record in records if (peak := record["training"].get("peak_bytes")) is not None]
         row = {
@@ -174,7 +174,7 @@ def warning_words(outcomes: Outcomes) -> list[str]:
             words = tuple(_NUMBER.split(warning))
             warnings.setdefault((record["method"], record["n_bits"], words), []).append(_NUMBER.findall(warning))
     return [
-        f"{outcomes.label(method)}, {n_bits} bits, {len(numbers)} of {len(outcomes.of(method, n_bits))} runs: "
+        f"{outcomes.label(method)}, {n_bits} bits, {len(numbers)} of {len(outcomes.select(method, n_bits))} runs: "
         + "".join(word + _span(column) for word, column in zip(words, [*zip(*numbers, strict=True), ()], strict=True))
         for (method, n_bits, words), numbers in sorted(
             warnings.items(), key=lambda item: (outcomes.methods.index(item[0][0]), item[0][1:])
@@ -251,7 +251,8 @@ def missing_words(outcomes: Outcomes) -> str:
         which = f"seed{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
         lengths.setdefault((label, which), []).append(str(n_bits))
     named = "; ".join(f"{label} at {', '.join(bits)} bits ({which})" for (label, which), bits in lengths.items())
-    return f"{len(missing)} of {len(outcomes.planned())} runs are missing. {named}."
+    verb = "is" if len(missing) == 1 else "are"
+    return f"{len(missing):,} of {count(len(outcomes.planned()), 'run')} {verb} missing. {named}."
 
 
 def overview(outcomes: Sequence[Outcomes]) -> list[tuple[str, str]]:
@@ -271,7 +272,7 @@ def overview(outcomes: Sequence[Outcomes]) -> list[tuple[str, str]]:
     total = sum(map(run_seconds, distinct))
     return [
         ("Runs", f"{len(records):,} of {count(len({one.experiment.name for one in outcomes}), 'experiment')}{shared}"),
-        ("Missing", f"{missing:,} of these experiments' {planned:,} runs" if missing else "none"),
+        ("Missing", f"{missing:,} of these experiments' {count(planned, 'run')}" if missing else "none"),
         *([("Experiments without any result", ", ".join(absent))] if absent else []),
         ("Training time", f"{duration(training)} in total"),
         ("With loading, encoding and scoring", f"{duration(total)} in total, one run after another"),
@@ -301,10 +302,10 @@ def _amount(value: float) -> str:
 
 def _pairs(outcomes: Outcomes, bits: Sequence[int] | None) -> list[tuple[str, int]]:
     lengths = outcomes.bits if bits is None else bits
-    return [(method, b) for method in outcomes.methods for b in lengths if outcomes.of(method, b)]
+    return [(method, b) for method in outcomes.methods for b in lengths if outcomes.select(method, b)]
 
 
 def _runs(outcomes: Outcomes, method: str) -> str:
     """Format the number of runs, for each number of bits if they differ."""
-    counts = [len(outcomes.of(method, n_bits)) for n_bits in outcomes.bits]
+    counts = [len(outcomes.select(method, n_bits)) for n_bits in outcomes.bits]
     return str(counts[0]) if len(set(counts)) == 1 else " / ".join(map(str, counts))
