@@ -174,7 +174,8 @@ def warning_words(outcomes: Outcomes) -> list[str]:
             words = tuple(_NUMBER.split(warning))
             warnings.setdefault((record["method"], record["n_bits"], words), []).append(_NUMBER.findall(warning))
     return [
-        f"{outcomes.label(method)}, {n_bits} bits, {len(numbers)} of {count(len(outcomes.select(method, n_bits)), 'run')}: "
+        f"{outcomes.label(method)}, {n_bits} bits, {len(numbers)} of "
+        f"{count(len(outcomes.select(method, n_bits)), 'run')}: "
         + "".join(word + _span(column) for word, column in zip(words, [*zip(*numbers, strict=True), ()], strict=True))
         for (method, n_bits, words), numbers in sorted(
             warnings.items(), key=lambda item: (outcomes.methods.index(item[0][0]), item[0][1:])
