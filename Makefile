@@ -1,6 +1,8 @@
 # For a newcomer: `make demo` and `make test`. Both set up their own environment in .venv.
 PYTHON ?= python3
 BIN := .venv/bin
+# One process per core, each with one thread of BLAS: those of several processes slow each other down.
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto
 
 .PHONY: demo check test fast lint bench fuzz torture clean
 
@@ -12,10 +14,10 @@ check: .venv/installed
 	$(MAKE) --jobs=2 lint fast
 
 fast: .venv/installed
-	$(BIN)/python -m pytest -q -m "not slow and not docs and not data"
+	$(PYTEST) -q -m "not slow and not docs and not data"
 
 test: .venv/installed lint
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 lint: .venv/installed
 	$(BIN)/ruff check .

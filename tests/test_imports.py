@@ -205,6 +205,7 @@ def modules_after(code: str) -> set[str]:
     return {name.split(".")[0] for name in done.stdout.split()}
 
 
+@pytest.mark.slow
 def test_importing_hashlearn_is_nearly_free():
     assert not modules_after("import hashlearn") & {*HEAVY, "numpy", "rich", "scipy", "sklearn", "typer"}
     # scikit-learn imports pandas, and pandas pyarrow, where they are installed.

@@ -34,6 +34,7 @@ def test_help_has_an_example(command):
     assert run("--version").stdout.startswith("hashlearn 0.")
 
 
+@pytest.mark.slow
 def test_importing_hashlearn_stays_light():
     heavy = ("faiss", "matplotlib", "pyarrow", "h5py", "sklearn", "scipy", "PIL", "rich", "fastapi", "starlette")
     code = "import hashlearn, sys; print(*sys.modules)"
@@ -142,6 +143,7 @@ def test_a_process_without_a_stderr_works_and_keeps_its_talk_from_the_data(tmp_p
             json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_what_the_library_logs_is_a_line_each(tmp_path):
     folder = tmp_path / "two\nlines"
     folder.mkdir()
@@ -198,6 +200,7 @@ def test_quiet_leaves_warnings_and_errors(tmp_path):
     assert run("-q", "fit", "nowhere.npy", *short).stderr.startswith("hashlearn: error: nowhere.npy is neither")
 
 
+@pytest.mark.slow
 def test_quiet_runs_show_no_progress(tmp_path):
     arguments = [
         "reproduce",
@@ -240,6 +243,7 @@ def complete(*words):
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_names_are_completed():
     assert complete("fi") == ["fit"]
     assert complete("fit", "digits", "--method", "it") == ["itq", "itq-cca"]

@@ -122,6 +122,7 @@ def test_a_methods_own_distance_ranks_unless_another_is_asked_for(tmp_path):
     assert own["precision_at_radius"] == hamming["precision_at_radius"]
 
 
+@pytest.mark.slow
 def test_a_supervised_method(tmp_path):
     """Labels of a data set and of a file; judged by labels unless it is told otherwise."""
     short = ["-b", 8, "-p", "max_iter=1", "-p", "lbfgs_iter=20"]

@@ -314,6 +314,7 @@ def test_nothing_that_was_acknowledged_is_lost_by_killing_the_writer(path):
     assert n_changes > 30
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_making_a_collection_leaves_none(path):
     code = f"""
 import os, signal
@@ -634,6 +635,7 @@ def test_a_folder_that_can_not_be_written(path, can_be_written):
         Collection.open(path)
 
 
+@pytest.mark.slow
 def test_what_changes_in_a_folder_that_can_not_be_written_is_told_and_seen(path, can_be_written):
     codes = some_codes(40_000)
     with Collection.create(path, n_bits=64) as writer:
@@ -745,6 +747,7 @@ def test_few_bytes_an_item(path):
 # -- what a review found ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["-wal", "-shm"])
 def test_what_is_left_of_an_earlier_collection_is_in_the_way(path, ending):
     """SQLite would take the log for the new file's, and the old items would be back."""
@@ -876,6 +879,7 @@ def test_how_the_file_is_kept(collection):
     assert execute("PRAGMA journal_mode") == [("wal",)]
 
 
+@pytest.mark.slow
 def test_writers_take_turns(path):
     Collection.create(path, n_bits=64).close()
     code = """

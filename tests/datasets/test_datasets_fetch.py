@@ -241,6 +241,7 @@ def test_what_is_no_archive_names_the_file(tmp_path: Path) -> None:
         list(_fetch.tar_members(path, {"a": 1}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["gz", "xz"])
 def test_decompress(tmp_path: Path, ending: str) -> None:
     content = np.random.default_rng(0).bytes(3_000_000)
@@ -259,6 +260,7 @@ def test_decompress(tmp_path: Path, ending: str) -> None:
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
     import sys

@@ -231,6 +231,7 @@ def sparse_case(rng, n_queries, n, n_bits):
     return draw[0].astype(int), draw[1].astype(int), relevant, Truth.labels(*labels)
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 2**32 - 1),
     st.integers(1, 130),

@@ -371,6 +371,7 @@ def test_other_claims_on_cifar10():
         assert find_verdict("many queries", name, one) == "does not hold"
 
 
+@pytest.mark.slow
 def test_other_claims_on_mnist():
     name = "fig-mnist"
     falling = lambda method, n_bits: {"p@3": 80 - n_bits, "p@4": 80 - n_bits}  # noqa: E731
@@ -431,6 +432,7 @@ def test_published_gains(experiment, part, rival, gains):
         assert find_verdict(part, experiment, by(2.1, n_bits)) == "does not hold"
 
 
+@pytest.mark.slow
 def test_other_claims_on_labels():
     clear = flat(sdh_dnn={"map": 11.1})
     assert find_verdict("fair margin", "fig-cifar10-sup", clear) == "holds"
@@ -484,6 +486,7 @@ def test_claims_on_the_parts(part, rival):
             assert find_verdict(part, "ablation", merged(better, at(n_bits, other, map=20))) == "holds"
 
 
+@pytest.mark.slow
 def test_other_readings_of_the_parts():
     better = flat(udh_dnn={"map": 11}, random_codes={"map": 11})
     assert find_verdict("similarity-preserving", "ablation", better, 1) == "holds"

@@ -286,6 +286,7 @@ for number in range(60):
 """
 
 
+@pytest.mark.slow
 def test_processes_that_write_at_once_do_not_mix_their_lines(tmp_path):
     """Longer lines than a pipe or a page holds; each must come out as it was written."""
     command = [sys.executable, "-c", WRITER, os.path.dirname(__file__), str(tmp_path)]

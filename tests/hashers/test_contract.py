@@ -1,10 +1,12 @@
 """What every method must do. A method joins by being listed in ``hashlearn.METHODS``."""
 
 import importlib
+import io
 import json
 import pickle
 import re
 from contextlib import suppress
+from functools import cache
 from inspect import isabstract
 from pathlib import Path
 from pkgutil import iter_modules
@@ -56,6 +58,19 @@ def new(name, **parameters):
 def data():
     digits = load_digits()
     return digits.data.astype(np.float32)[:400], digits.target[:400]
+
+
+@pytest.fixture(scope="module")
+def saved(data):
+    """The content of the model file of each method, which is fitted once."""
+
+    @cache
+    def content(name):
+        file = io.BytesIO()
+        fitted(name, data).save(file)
+        return file.getvalue()
+
+    return content
 
 
 def fitted(name, data, n_bits=12, random_state=0, **parameters):
@@ -385,9 +400,9 @@ def _nan(array):
         (None, _spoil_first(_nan), "not finite"),
     ],
 )
-def test_load_refuses_what_does_not_fit(name, header, arrays, words, data, tmp_path):
+def test_load_refuses_what_does_not_fit(name, header, arrays, words, saved, tmp_path):
     path = tmp_path / "model"
-    fitted(name, data).save(path)
+    path.write_bytes(saved(name))
     _rewrite(path, header, arrays)
     with pytest.raises(ModelFileError, match=words) as caught:
         hashlearn.load(path)
@@ -396,13 +411,14 @@ def test_load_refuses_what_does_not_fit(name, header, arrays, words, data, tmp_p
 
 
 @every_method_that_draws
-def test_load_refuses_a_parameter_that_breaks_a_rule(name, data, tmp_path):
-    fitted(name, data).save(tmp_path / "model")
+def test_load_refuses_a_parameter_that_breaks_a_rule(name, saved, tmp_path):
+    (tmp_path / "model").write_bytes(saved(name))
     _rewrite(tmp_path / "model", lambda h: h["parameters"].update(random_state="abc"))
     with pytest.raises(ModelFileError, match="random_state must be None"):
         hashlearn.load(tmp_path / "model")
 
 
+@pytest.mark.slow
 @every_method
 def test_load_refuses_a_file_cut_or_changed_anywhere(name, data, tmp_path):
     path = tmp_path / "model"

@@ -44,6 +44,7 @@ def everything(model):
     return type(model), model.get_params(), model.metadata_, names, model.n_bits_, model.n_features_in_, state
 
 
+@pytest.mark.slow
 def test_whichever_bit_is_flipped_the_model_is_the_same_or_refused(tmp_path):
     path = tmp_path / "model"
     content = saved(path)
@@ -122,6 +123,7 @@ def test_hostile_metadata_is_refused(text, tmp_path):
         hashlearn.load(path)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("value", [2**63, 2**900, -1, 1e308, [[[1]]], {"a": 1}, "x" * 10_000], ids=lambda v: str(v)[:9])
@@ -266,6 +268,7 @@ def test_a_pipe_is_no_model(tmp_path):
         hashlearn.load(tmp_path / "pipe")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs to become another user")
 def test_what_may_not_be_read_is_said_so(tmp_path):
     """Not that it is damaged. In another process, which gives up its rights."""

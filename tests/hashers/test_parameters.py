@@ -45,6 +45,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "parameter"),
     [

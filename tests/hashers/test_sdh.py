@@ -197,6 +197,7 @@ def test_held_out_digits_are_found_by_class_far_better_than_by_itq(digits):
     assert scores["sdh"] > scores["itq"] + 0.2
 
 
+@pytest.mark.slow
 def test_kernel_values_are_never_kept_whole():
     """100,000 samples, 400 anchors: 320 MB in float64, 160 in float32."""
     rng = np.random.default_rng(0)

@@ -189,6 +189,7 @@ def test_postgres_finds_the_same(collection, tmp_path, postgres, monkeypatch):
         assert json.loads(line[end:]) == item.payload
 
 
+@pytest.mark.slow
 def test_an_empty_table_of_postgres(empty, tmp_path, postgres):
     (file,) = export_pgvector(empty, tmp_path / "empty.sql")
     postgres(file.read_text(encoding="utf-8"))

@@ -137,14 +137,14 @@ def test_options_that_change_the_encoder(name, parameters, digits, tmp_path):
 
 
 @every_method
-@pytest.mark.parametrize("rows", [0, 1, 3])
-def test_batches_of_any_size(name, rows, digits, tmp_path):
+def test_batches_of_any_size(name, digits, tmp_path):
     X, y = digits
     hasher = fitted(name, X[:400], y[:400], 9)
     export_onnx(hasher, tmp_path / "m.onnx")
-    bits, codes, values = run(tmp_path / "m.onnx", X[:rows])
-    assert (bits.shape, codes.shape, values.shape) == ((rows, 9), (rows, 2), (rows, 9))
-    np.testing.assert_array_equal(codes, hasher.encode(X[:3])[:rows])
+    for rows in (0, 1, 3):
+        bits, codes, values = run(tmp_path / "m.onnx", X[:rows])
+        assert (bits.shape, codes.shape, values.shape) == ((rows, 9), (rows, 2), (rows, 9))
+        np.testing.assert_array_equal(codes, hasher.encode(X[:3])[:rows])
 
 
 @every_method

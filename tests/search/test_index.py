@@ -409,6 +409,7 @@ def test_tables_of_one_radius_serve_another():
         )
 
 
+@pytest.mark.slow
 def test_threads_may_search_within_different_radii():
     index, codes, ids, _ = filled(64, n=3000, spread=0.05)
     index.within(codes[:1], 5, engine="tables")
@@ -642,6 +643,7 @@ def test_tables_that_were_waited_for_are_used(held):
     assert len(held.made) == 1
 
 
+@pytest.mark.slow
 def test_two_radii_in_turn_do_not_make_tables_all_the_time(held):
     index, codes = large_index()
     held.go_on.set()
@@ -795,6 +797,7 @@ def test_files_that_do_not_fit_are_refused(damage, words, tmp_path):
         HammingIndex.open(path)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_bytes_changed_at_random_never_do_worse_than_an_error(data, tmp_path_factory):

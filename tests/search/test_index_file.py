@@ -96,6 +96,7 @@ def test_files_that_contradict_themselves_are_refused(text, extra, words, tmp_pa
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_whichever_bit_is_flipped_the_index_is_the_same_or_refused(tmp_path):
     path = tmp_path / "index"
     index = HammingIndex(16)
