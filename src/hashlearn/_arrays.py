@@ -19,3 +19,11 @@ Integers = NDArray[np.int64]
 #: Packed codes (n, n_bytes).
 Codes = Bytes
 Ids = Integers
+
+
+def from_torch(X: Any) -> Any:
+    """Return a PyTorch tensor as one that NumPy can read: without gradients, on the CPU, bfloat16 as float32."""
+    if not (type(X).__module__.partition(".")[0] == "torch" and hasattr(X, "detach")):
+        return X
+    X = X.detach().cpu()
+    return X.float() if str(X.dtype) == "torch.bfloat16" else X
