@@ -495,9 +495,6 @@ def test_a_folder_is_read_with_the_labels_of_its_subfolders(labeled):
     ((_, expected),) = image_vectors(labeled, data.paths, SMALL)
     np.testing.assert_array_equal(data.vectors, expected)
     assert read_folder(labeled, SMALL).labels is None
-    some = read_folder(labeled, SMALL, paths=["dogs/1.png", "cats/small/0.png"], labels=np.array([4, 2]))
-    assert (some.paths, some.labels, some.unreadable) == (["dogs/1.png", "cats/small/0.png"], [4, 2], [])
-    np.testing.assert_allclose(some.vectors, expected[[5, 0]], rtol=1e-4, atol=1e-6)
 
 
 def test_labels_follow_the_sample_of_a_folder(labeled):
@@ -513,9 +510,11 @@ def test_labels_follow_the_sample_of_a_folder(labeled):
 
 
 def test_a_folder_where_nothing_can_be_read(labeled):
-    data = read_folder(labeled, SMALL, paths=["dogs/5.png", "gone.png"])
-    assert (data.vectors.shape, data.paths) == ((0, SMALL.n_features), [])
-    assert [path for path, _ in data.unreadable] == ["dogs/5.png", "gone.png"]
+    for path in find_images(labeled):
+        (labeled / path).write_text("not a picture")
+    data = read_folder(labeled, SMALL, labels=np.arange(10))
+    assert (data.vectors.shape, data.paths, data.labels) == ((0, SMALL.n_features), [], [])
+    assert [path for path, _ in data.unreadable] == find_images(labeled)
 
 
 @pytest.mark.parametrize(
@@ -525,7 +524,6 @@ def test_a_folder_where_nothing_can_be_read(labeled):
         ({"labels": ["a"] * 10}, "labels must be of at least two classes; got one, a."),
         ({"labels": "dogs"}, "labels must be a list of labels, one per item; got 'dogs'."),
         ({"labels": [None] * 10}, "labels must have a label for every item; item 0 has none"),
-        ({"labels": "folders", "paths": ["0.png", "cats/1.png"]}, "1 of 2 are not, 0.png first."),
         ({"labels": "folders", "sample": 1}, "labels must be of at least two classes; got one"),
         ({"sample": 0}, "sample must be at least 1; got 0."),
         ({"sample": 2.5}, "sample must be a whole number of at least 1; got 2.5."),
@@ -535,3 +533,8 @@ def test_labels_and_sample_are_checked_before_any_picture_is_read(options, words
     monkeypatch.setattr(gist_module, "read_picture", lambda *a: pytest.fail("a picture was read"))
     with pytest.raises(ValueError, match=re.escape(words)):
         read_folder(labeled, SMALL, **options)
+    (labeled / "0.png").touch()
+    with pytest.raises(
+        ValueError, match=r'labels="folders" needs every .* of .*photos; 1 of 11 are not, 0.png first\.'
+    ):
+        read_folder(labeled, SMALL, labels="folders")

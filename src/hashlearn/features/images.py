@@ -209,13 +209,12 @@ def read_folder(
     folder: StrPath,
     extractor: Extractor,
     *,
-    paths: Iterable[str] | None = None,
     labels: Any = None,
     sample: int | None = None,
     random_state: int | np.random.Generator = 0,
     show_progress: bool | None = None,
 ) -> ImageData:
-    """Compute the vectors of the pictures in a folder.
+    """Compute the vectors of the pictures in a folder, in the order of :func:`find_images`.
 
     Parameters
     ----------
@@ -224,11 +223,9 @@ def read_folder(
     extractor
         Reads the pictures and computes the vectors. Store its ``description()`` in the metadata of a model that is
         trained on them.
-    paths
-        Paths of pictures relative to ``folder``. None: those of :func:`find_images`.
     labels
         ``"folders"``: the label of a picture is the name of the subfolder of ``folder`` that it is in. Otherwise a
-        sequence with a label for each of the paths.
+        sequence with a label for each path of :func:`find_images`.
     sample
         Read a random sample of at most this number of pictures. None: read all.
     random_state
@@ -253,22 +250,22 @@ def read_folder(
     >>> data.vectors.shape, data.paths, data.labels, data.unreadable
     ((2, 512), ['cat/1.png', 'dog/1.png'], ['cat', 'dog'], [])
     """
-    paths = find_images(folder) if paths is None else list(paths)
-    classes: list[Hashable] = [None] * len(paths) if labels is None else _labels(folder, paths, labels)
+    paths = find_images(folder)
+    classes = None if labels is None else dict(zip(paths, _labels(folder, paths, labels), strict=True))
     rows = sample_rows(len(paths), None if sample is None else check_count("sample", sample), random_state)
-    pairs = [(paths[row], classes[row]) for row in np.arange(len(paths))[rows]]
-    if labels is not None and len({label for _, label in pairs}) == 1:
-        raise ValueError(f"labels must be of at least two classes; got one, {pairs[0][1]}.")
+    paths = [paths[row] for row in np.arange(len(paths))[rows]]
+    if classes is not None and len({classes[path] for path in paths}) == 1:
+        raise ValueError(f"labels must be of at least two classes; got one, {classes[paths[0]]}.")
+    readable: list[str] = []
     unreadable: dict[str, str] = {}
     blocks = [np.empty((0, extractor.n_features), np.float32)]
-    with progress_bar("reading", len(pairs), unit="pictures", show=show_progress) as advance:
-        chosen = (path for path, _ in pairs)
-        for names, block in image_vectors(folder, chosen, extractor, on_error=unreadable.__setitem__):
+    with progress_bar("reading", len(paths), unit="pictures", show=show_progress) as advance:
+        for names, block in image_vectors(folder, paths, extractor, on_error=unreadable.__setitem__):
+            readable += names
             blocks.append(block)
             advance(len(names))
-    pairs = [pair for pair in pairs if pair[0] not in unreadable]
-    y = None if labels is None else [label for _, label in pairs]
-    return ImageData(np.concatenate(blocks), [path for path, _ in pairs], y, list(unreadable.items()))
+    y = None if classes is None else [classes[path] for path in readable]
+    return ImageData(np.concatenate(blocks), readable, y, list(unreadable.items()))
 
 
 def _labels(folder: StrPath, paths: list[str], labels: Any) -> list[Hashable]:
