@@ -136,7 +136,10 @@ def test_labels_follow_the_sample(classes, tmp_path):
         (["photos", "-m", "ksh", "--labels", "dogs"], "error: --labels must be a file; dogs is not."),
         (["x.npy", "-m", "ksh", "--labels", "none.txt"], "error: --labels names none.txt, which does not exist."),
         (["photos", "-m", "ksh", "--labels", "same.txt"], "labels must be of at least two classes; got one, cat."),
-        (["dogs", "-m", "ksh", "--labels", "folders"], "2 of 2 are not, 0.png first."),
+        (
+            ["dogs", "-m", "ksh", "--labels", "folders"],
+            "need every picture in a subfolder of dogs; 2 of 2 are not, 0.png first.",
+        ),
         (["one", "-m", "ksh", "--labels", "folders"], "labels must be of at least two classes; got one, cats."),
         (["photos", "--labels", "folders", "-m", "ksh", "--sample", "1"], "--sample must be at least 2; got 1."),
         (["x.npy", "-m", "ksh", "--labels", "folders"], "ksh learns from labels: give them with --labels FILE."),

@@ -534,7 +534,5 @@ def test_labels_and_sample_are_checked_before_any_picture_is_read(options, words
     with pytest.raises(ValueError, match=re.escape(words)):
         read_folder(labeled, SMALL, **options)
     (labeled / "0.png").touch()
-    with pytest.raises(
-        ValueError, match=r'labels="folders" needs every .* of .*photos; 1 of 11 are not, 0.png first\.'
-    ):
+    with pytest.raises(ValueError, match=r"labels from folders need every .*photos; 1 of 11 are not, 0.png first\."):
         read_folder(labeled, SMALL, labels="folders")

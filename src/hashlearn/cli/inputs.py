@@ -164,7 +164,7 @@ def read_training(
         check_file("--labels", labels)
         y = vectors.read_labels(labels)
     if kind == "folder":
-        return _read_training_pictures(input, hasher, _choose_extractor(features, side), y, sample, seed or 0)
+        return _read_training_pictures(input, hasher, _choose_extractor(features or "gist", side), y, sample, seed or 0)
     if kind == "file" and hasher.supervised and labels in (None, FOLDERS):
         raise ValueError(f"{hasher.name} learns from labels: give them with --labels FILE.")
     data = read_input(input, "train", kind=kind, **options)
@@ -178,13 +178,12 @@ def read_training(
     return Vectors(data.X[rows], describe_dataset(data.name, options["split"]), None if y is None else y[rows])
 
 
-def _choose_extractor(name: str | None, side: int | None) -> Extractor:
+def _choose_extractor(name: str, side: int | None) -> Extractor:
     from inspect import signature
 
     from hashlearn.errors import check_name
-    from hashlearn.features import EXTRACTORS, GistExtractor
+    from hashlearn.features import EXTRACTORS
 
-    name = name or GistExtractor.name
     check_name("extractor of features", name, EXTRACTORS)
     if "side" not in signature(EXTRACTORS[name]).parameters:
         refuse_options(f"the features {name} have no side", side=side)

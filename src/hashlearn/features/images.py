@@ -278,5 +278,5 @@ def _labels(folder: StrPath, paths: list[str], labels: Any) -> list[Hashable]:
     outside = [path for path in paths if "/" not in path]
     if outside:
         words = f"{len(outside):,} of {len(paths):,} are not, {outside[0]} first"
-        raise ValueError(f'labels="folders" needs every picture in a subfolder of {os.fspath(folder)}; {words}.')
+        raise ValueError(f"labels from folders need every picture in a subfolder of {os.fspath(folder)}; {words}.")
     return [path.partition("/")[0] for path in paths]
