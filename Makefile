@@ -1,7 +1,7 @@
 # For a newcomer: `make demo` and `make test`. Both set up their own environment in .venv.
 PYTHON ?= python3
 BIN := .venv/bin
-# One process per core, each with one thread of BLAS: those of several processes slow each other down.
+# One process per core, each with one BLAS thread: more threads would compete for the cores.
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto
 
 .PHONY: demo check test fast lint bench fuzz torture clean

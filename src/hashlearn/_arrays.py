@@ -1,4 +1,4 @@
-"""Types of arrays, named once; random rows of an array."""
+"""Types of arrays, named once; random rows of an array; arrays from tensors."""
 
 from __future__ import annotations
 
@@ -26,3 +26,11 @@ def sample_rows(n: int, size: int | None, random_state: int | np.random.Generato
     if size is None or size >= n:
         return slice(None)
     return np.sort(np.random.default_rng(random_state).choice(n, size, replace=False))
+
+
+def from_torch(X: Any) -> Any:
+    """Return a PyTorch tensor as one that NumPy can read: without gradients, on the CPU, bfloat16 as float32."""
+    if not (type(X).__module__.partition(".")[0] == "torch" and hasattr(X, "detach")):
+        return X
+    X = X.detach().cpu()
+    return X.float() if str(X.dtype) == "torch.bfloat16" else X

@@ -10,8 +10,8 @@ from functools import wraps
 from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
 
-P = ParamSpec("P")
-R = TypeVar("R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def find_renamed(module: str, name: str, renamed: Mapping[str, str]) -> Any:
@@ -36,12 +36,12 @@ def find_renamed(module: str, name: str, renamed: Mapping[str, str]) -> Any:
     return getattr(import_module(home), present)
 
 
-def renamed_parameter(former: str, present: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def renamed_parameter(former: str, present: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Decorate a function so that it takes a parameter by its former name too, with a DeprecationWarning."""
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         @wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             if former in kwargs and present not in kwargs:
                 warnings.warn(f"the parameter {former} is now {present}.", DeprecationWarning, stacklevel=2)
                 kwargs[present] = kwargs.pop(former)

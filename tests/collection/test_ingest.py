@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from PIL import Image
+from scipy import sparse
 
 import hashlearn
 from hashlearn.collection import Collection, Ingested, Match, ingest, open_or_create
@@ -187,6 +188,10 @@ def test_vectors_that_are_added_again_are_counted(tmp_path, n_bits, monkeypatch)
         (lambda c, X: c.add_vectors(X[:2], payloads="ab"), "payloads must be a list; got 'ab'"),
         (lambda c, X: c.add_vectors(X[:2], payloads={"a": 1, "b": 2}), "payloads must be a list"),
         (lambda c, X: c.add_vectors(X[:2], payloads=2), "payloads must be a list; got 2"),
+        (lambda c, X: c.add_vectors(X[:2], payloads={1, 2}), "payloads must be a list"),
+        (lambda c, X: c.add_vectors(sparse.csr_array(X)), r"takes vectors of shape \(n, 8\); got \(\)"),
+        (lambda c, X: c.find_ids(3), "sources must be a list; got 3"),
+        (lambda c, X: c.find_ids("a"), "sources must be a list; got 'a'"),
         (lambda c, X: c.add(c.encode(X[:1]), sources="a"), "sources must be a list; got 'a'"),
         (lambda c, X: c.search_vectors(X, k="3"), "k must be a whole number of at least 1; got '3'"),
         (lambda c, X: c.search_vectors(X, k=True), "k must be a whole number of at least 1; got True"),
@@ -238,6 +243,43 @@ def test_lists_generators_and_empty_batches(photos, collection, tmp_path):
         assert vectors.search_vectors(X[:0]) == []
     assert collection.search_images([]) == []
     assert collection.add_images(path for path in [photos / "00.png"]) == Ingested(already_present=1)
+
+
+def test_nothing_is_added_if_a_late_vector_is_not_finite(tmp_path):
+    X = np.random.default_rng(0).normal(size=(12_000, 8))
+    model = hashlearn.LSH(n_bits=8, random_state=0).fit(X)
+    X[11_500, 3] = np.nan
+    with Collection.create(tmp_path / "x.hl", model=model) as collection:
+        with pytest.raises(ValueError, match="vectors must be finite; row 11500 is not"):
+            collection.add_vectors(X)
+        assert len(collection) == 0
+
+
+def test_data_frames_keep_the_names_of_their_columns(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    X = pandas.DataFrame(np.random.default_rng(0).normal(size=(12_000, 8)), columns=list("abcdefgh"))
+    model = hashlearn.LSH(n_bits=8, random_state=0).fit(X)
+    with Collection.create(tmp_path / "x.hl", model=model) as collection, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert collection.add_vectors(X).added == 12_000
+        np.testing.assert_array_equal(collection.index.codes, model.encode(X))
+        with pytest.raises(ValueError, match="feature names"):
+            collection.add_vectors(X[list("hgfedcba")])
+
+
+def test_a_model_that_does_not_say_how_pictures_become_vectors(photos, tmp_path):
+    ((_, X),) = image_vectors(photos, ["00.png", "02.png"], FEATURES)
+    model = hashlearn.LSH(n_bits=8, random_state=0).fit(np.repeat(X, 8, axis=0))
+    with (
+        Collection.create(tmp_path / "x.hl", model=model) as collection,
+        pytest.raises(ValueError, match=r"set model\.metadata_ = ModelMetadata\(features=extractor"),
+    ):
+        collection.add_images(photos)
+    model.metadata_ = ModelMetadata(features=FEATURES.description())
+    with Collection.create(tmp_path / "y.hl", model=model) as collection:
+        assert collection.add_images(photos).added == 13
+    with pytest.raises(ValueError, match=r"the model takes vectors of shape \(n, 96\); got \(96,\)"):
+        open_or_create(tmp_path / "z.hl", model, source="x", vectors=X[0])
 
 
 def test_former_names_of_parameters(collection):

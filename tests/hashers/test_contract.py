@@ -615,6 +615,12 @@ def test_tensors_of_any_kind_are_read(data):
     [
         ("udh-dnn", {"constraint": "relaxed", "sweeps": 5}, "sweeps has no effect for constraint='relaxed'"),
         ("udh-dnn", {"constraint": "relaxed", "lambda2": 0.1}, "lambda2 has no effect for constraint='relaxed'"),
+        (
+            "udh-dnn",
+            {"constraint": "relaxed", "random_state": 0},
+            "random_state has no effect for constraint='relaxed'",
+        ),
+        ("udh-dnn", {"similarity": 0, "sweeps": 5}, "sweeps has no effect for similarity=0"),
         ("udh-dnn", {"validation_neighbors": 20}, "validation_neighbors has no effect without validation"),
         ("dh", {"solver": "lbfgs", "learning_rate": 0.1}, "learning_rate has no effect for solver='lbfgs'"),
         ("dh", {"solver": "lbfgs", "tol": 0.1}, "tol has no effect for solver='lbfgs'"),
@@ -632,6 +638,10 @@ def test_what_draws_at_random():
     assert METHODS["ba"](init="itq").is_random
     assert not METHODS["sh"]().is_random
     assert METHODS["itq"]().is_random
+    assert METHODS["udh-dnn"]().is_random
+    assert not METHODS["udh-dnn"](constraint="relaxed").is_random
+    for drawn in ({"init": "itq"}, {"validation": 100}, {"hidden_units": [90, 20]}):
+        assert METHODS["udh-dnn"](constraint="relaxed", **drawn).is_random
 
 
 def test_the_example_of_contributing_keeps_the_contract(data, tmp_path, monkeypatch):

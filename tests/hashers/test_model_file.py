@@ -228,8 +228,8 @@ def test_what_a_file_says_of_its_origin_is_typed_and_its_text_is_as_it_was(tmp_p
         ({"notes": {"trained on": "x"}}, "must not be named 'trained on' or 'features'"),
         ({"notes": {"features": '{"kind": "gist"}'}}, "must not be named 'trained on' or 'features'"),
         ({"features": [1]}, r"features must be a dict of JSON values or None; got \[1\]"),
-        ({"features": {"a": np.nan}}, "features must be a plain value"),
-        ({"features": {"a": {1}}}, "features must be a plain value"),
+        ({"features": {"a": np.nan}}, "features must be a dict of JSON values or None for a model to be saved"),
+        ({"features": {"a": {1}}}, "features must be a dict of JSON values or None for a model to be saved"),
     ],
 )
 def test_metadata_that_a_file_can_not_hold(bad, why):

@@ -304,8 +304,8 @@ class Database:
             yield from self.execute(f"SELECT {columns} FROM items WHERE {name} IS NOT NULL ORDER BY {name}")
             return
         for start in range(0, len(values), _MAX_VARIABLES):
-            some = values[start : start + _MAX_VARIABLES]
-            yield from self.execute(f"SELECT {columns} FROM items WHERE {name} IN ({', '.join('?' * len(some))})", some)
+            part = values[start : start + _MAX_VARIABLES]
+            yield from self.execute(f"SELECT {columns} FROM items WHERE {name} IN ({', '.join('?' * len(part))})", part)
 
     # -- changes ------------------------------------------------------------------------------------------------------
 

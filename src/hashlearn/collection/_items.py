@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any
@@ -29,7 +29,7 @@ def to_blobs(codes: Codes) -> Iterable[bytes]:
     return (content[i : i + width] for i in range(0, len(content), width))
 
 
-def check_sources(sources: Sequence[str | None] | None, n: int) -> list[str | None]:
+def check_sources(sources: Sequence[str | None] | None, n: int | None = None) -> list[str | None]:
     checked = one_each("source", sources, n)
     for source in checked:
         if source is not None and not (isinstance(source, str) and is_unicode(source)):
@@ -42,12 +42,12 @@ def payload_texts(payloads: Sequence[Any] | None, n: int) -> list[str | None]:
     return [None if payload is None else to_json("a payload", payload) for payload in values]
 
 
-def one_each(name: str, values: Iterable[Any] | None, n: int) -> list[Any]:
-    """Return the values as a list with one for each of n items; None stands for n times None."""
-    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, (Iterable, NoneType)):
+def one_each(name: str, values: Iterable[Any] | None, n: int | None) -> list[Any]:
+    """Return the values as a list, with one for each of n items unless n is None. None stands for n times None."""
+    if isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, (Iterable, NoneType)):
         raise ValueError(f"{name}s must be a list; got {shown(values)}.")
-    checked = [None] * n if values is None else list(values)
-    if len(checked) != n:
+    checked = [None] * (n or 0) if values is None else list(values)
+    if n is not None and len(checked) != n:
         raise ValueError(f"there must be a {name} for each of the {n} items; got {len(checked)}.")
     return checked
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from hashlearn._arrays import Array, Codes, Ids
@@ -196,6 +195,12 @@ class Collection:
             self._model = self._read_model(content)
         return self._model
 
+    def _require_model(self) -> Hasher:
+        """:attr:`model`; a ValueError if there is none."""
+        if (model := self.model) is None:
+            raise ValueError(f"{self.path} has no model: it takes codes, not vectors.")
+        return model
+
     def _read_model(self, content: bytes) -> Hasher:
         from hashlearn.hashers import Hasher
 
@@ -229,23 +234,20 @@ class Collection:
 
     def _require_extractor(self) -> Extractor:
         """:attr:`extractor`; a ValueError if the collection takes vectors only."""
-        if (extractor := self.extractor) is None:
+        if (extractor := self.extractor) is not None:
+            return extractor
+        if "rows" in self.info:
             raise ValueError(f"{self.path} was made of vectors, not of pictures: it takes vectors.")
-        return extractor
+        self._require_model()
+        raise ValueError(
+            f"{self.path} takes vectors: its model does not say how to compute those of pictures. Before creating a "
+            "collection, set model.metadata_ = ModelMetadata(features=extractor.description())."
+        )
 
     def encode(self, vectors: ArrayLike) -> Codes:
         """Compute the packed codes of vectors with the collection's model."""
-        return self.check_vectors(vectors).encode(vectors)
-
-    def check_vectors(self, vectors: ArrayLike) -> Hasher:
-        """Return the model; raise a ValueError if there is none, or if it does not take vectors of this shape."""
-        model = self.model
-        if model is None:
-            raise ValueError(f"{self.path} has no model: it takes codes, not vectors.")
-        shape, n_features = np.shape(vectors), model.n_features_in_
-        if len(shape) != 2 or shape[1] != n_features:
-            raise ValueError(f"{self.path} takes vectors of shape (n, {n_features}); got {shape}.")
-        return model
+        ingest.check_shape(self.path, self._require_model(), vectors)
+        return self._require_model().encode(vectors)
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
@@ -443,9 +445,7 @@ class Collection:
 
         ``sources``: those to look up; unknown ones are left out. None: all.
         """
-        if isinstance(sources, str):
-            raise ValueError("sources must be a list of texts, not one text.")
-        return self._store.find_ids(None if sources is None else check_sources(sources, len(sources)))
+        return self._store.find_ids(None if sources is None else check_sources(sources))
 
     def ids_of(self, sources: Sequence[str] | None = None) -> dict[str, list[int]]:
         """Deprecated name of :meth:`find_ids`."""

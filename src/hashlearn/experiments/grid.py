@@ -29,8 +29,7 @@ _HELD_OUT = 1000
 class Entry:
     """A method with its parameters: one row of a table, one line of a chart.
 
-    ``distance`` ranks its codes; None stands for the method's own. ``draws`` is False if its parameters leave nothing
-    to chance.
+    ``distance`` ranks its codes; None stands for the method's own.
     """
 
     name: str
@@ -38,7 +37,6 @@ class Entry:
     method: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     distance: Literal["hamming", "spherical"] | None = None
-    draws: bool = True
 
     def hasher(self) -> Hasher:
         return METHODS[self.method](**self.parameters)
@@ -184,7 +182,7 @@ def _study(name: str) -> Experiment:
             parameters = dict(zip(lists, values, strict=True))
             words = [f"{parameter}={value}" for parameter, value in parameters.items()]
             label = ", ".join([method.label, *words])
-            entry = replace(_with(method, parameters), name="/".join(words) or "default", label=label, draws=True)
+            entry = replace(_with(method, parameters), name="/".join(words) or "default", label=label)
             varied.append(entry)
     return Experiment(
         name=name,
@@ -301,7 +299,7 @@ def choose(
 
 def depends_on_seed(chosen: Experiment, entry: Entry, data: str) -> bool:
     """Whether results depend on the seed: the method draws something, or the data set's split is drawn."""
-    return _is_split(chosen, data) or (entry.draws and entry.hasher().is_random)
+    return _is_split(chosen, data) or entry.hasher().is_random
 
 
 def _is_split(chosen: Experiment, data: str) -> bool:

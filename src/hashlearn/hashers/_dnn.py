@@ -120,7 +120,9 @@ class DNNHasher(LayeredHasher):
     def _lambdas(self) -> Lambdas:
         return Lambdas(float(self.lambda1), float(self.lambda2), float(self.lambda3), float(self.lambda4))
 
-    def _start(self, X: Array, rng: np.random.Generator, threads: ThreadMap) -> tuple[Rows, Network, Floats, Signs]:
+    def _initialize(
+        self, X: Array, rng: np.random.Generator, threads: ThreadMap
+    ) -> tuple[Rows, Network, Floats, Signs]:
         """Return the scaled rows, the network, its first parameters, and the codes of ITQ; set offset_ and scale_."""
         mean, covariance = mean_and_covariance(X, threads)
         components, _ = itq.learn(X, mean, covariance, self.n_bits_, rng, threads)

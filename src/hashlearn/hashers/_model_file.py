@@ -64,9 +64,10 @@ class ModelMetadata:
         # A text from a file that is not JSON is kept as a note.
         if "trained on" in self.notes or _parse(self.notes.get("features")) is not None:
             raise ValueError("notes must not be named 'trained on' or 'features': use trained_on and features.")
+        rule = "a dict of JSON values or None"
         if not isinstance(self.features, (dict, NoneType)):
-            raise ValueError(f"features must be a dict of JSON values or None; got {shown(self.features)}.")
-        _to_json("features", self.features)  # raises if it can't be saved
+            raise ValueError(f"features must be {rule}; got {shown(self.features)}.")
+        _to_json("features", self.features, rule)
 
     def to_info(self) -> dict[str, str]:
         """The texts by name that a model file stores."""
@@ -147,14 +148,12 @@ def _content(arrays: dict[str, Any]) -> str:
     return content_key(*(part for name in sorted(arrays) for part in (name, arrays[name])))
 
 
-def _to_json(name: str, value: Any) -> Any:
-    """A parameter as it will be read back from JSON."""
+def _to_json(name: str, value: Any, rule: str = "a plain value (number, text, list, None)") -> Any:
+    """A value as it will be read back from JSON."""
     try:
         return parse_json(json.dumps(value, allow_nan=False, default=_to_number))
     except (TypeError, ValueError, RecursionError):
-        raise ValueError(
-            f"{name} must be a plain value (number, text, list, None) for a model to be saved; got {shown(value)}."
-        ) from None
+        raise ValueError(f"{name} must be {rule} for a model to be saved; got {shown(value)}.") from None
 
 
 def _to_number(value: Any) -> Any:

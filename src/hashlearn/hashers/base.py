@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from hashlearn._arrays import Array
+from hashlearn._arrays import Array, from_torch
 from hashlearn.codes import MAX_BITS, n_bytes, pack, sign_bits
 from hashlearn.errors import shown
 from hashlearn.hashers._blocks import row_blocks
@@ -158,7 +158,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     def _validated(self, X: ArrayLike, **options: Any) -> Array:
         """Return X as scikit-learn checks it, with an error that says what to do about values that are not finite."""
         try:
-            return validate_data(self, _from_torch(X), dtype="numeric", **options)  # type: ignore[no-any-return]
+            return validate_data(self, from_torch(X), dtype="numeric", **options)  # type: ignore[no-any-return]
         except ValueError as error:
             # scikit-learn goes on to recommend estimators that accept NaN, none of which makes codes.
             first, _, others = str(error).partition("\n")
@@ -330,11 +330,3 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         tags.transformer_tags.preserves_dtype = []  # bits are uint8, whatever X is
         tags.target_tags.required = self.supervised
         return tags
-
-
-def _from_torch(X: Any) -> Any:
-    """Return a PyTorch tensor as one that NumPy can read: without gradients, on the CPU, bfloat16 as float32."""
-    if not (type(X).__module__.partition(".")[0] == "torch" and hasattr(X, "detach")):
-        return X
-    X = X.detach().cpu()
-    return X.float() if str(X.dtype) == "torch.bfloat16" else X

@@ -236,7 +236,7 @@ def _minimize(
     lowest: Terms = {"objective": np.inf}
     history: list[Terms] = []
 
-    def noted(theta: Floats) -> tuple[Terms, Floats]:
+    def recorded(theta: Floats) -> tuple[Terms, Floats]:
         nonlocal lowest
         terms, gradient = J(theta)
         value = sum(terms.values())
@@ -254,7 +254,7 @@ def _minimize(
         advance(amount)
 
     with np.errstate(over="ignore", invalid="ignore"):  # of weights that run away in a line search
-        return lbfgs(noted, theta, max_iter, step).theta, history
+        return lbfgs(recorded, theta, max_iter, step).theta, history
 
 
 def start(covariance: Floats, sizes: Sequence[int]) -> list[Layer]:

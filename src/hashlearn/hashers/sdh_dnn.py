@@ -205,7 +205,7 @@ class SDHDNN(DNNHasher):
                 "SDH-DNN", (max_iter + 1) * lbfgs_iter, unit="L-BFGS iterations", show=self.show_progress
             ) as advance,
         ):
-            rows, network, theta, B = self._start(X, rng, threads)
+            rows, network, theta, B = self._initialize(X, rng, threads)
             J = Pairs(rows, network, theta, B, numbers, self._lambdas)
             early = None if kept is None else EarlyStop.by_labels((kept.X, kept.y), X, numbers, rng)
 

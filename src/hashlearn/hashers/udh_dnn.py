@@ -104,8 +104,8 @@ class UDHDNN(DNNHasher):
         How many neighbors of each query count; they are looked for among at most 50,000 other samples. Best is the
         share of them that a search is meant to find.
     random_state : int, Generator or None, default=None
-        Seed of ITQ's first rotation and of all other draws. It has no effect if ``constraint="relaxed"`` starts from
-        ``"eigen"`` or ``"second-moment"`` without validation, unless a layer has more units than the one before.
+        Seed of ITQ's first rotation and of all other draws. Relaxed, it must be left alone unless ``init="itq"``,
+        ``validation`` or ``hidden_units`` is given: nothing is drawn.
     show_progress : bool, default=None
         Whether to show a progress bar; None: on a terminal.
     callback : callable, default=None
@@ -209,6 +209,11 @@ class UDHDNN(DNNHasher):
             unused["sweeps"] = "for constraint='relaxed', which has no B step"
             if self.init != "itq":
                 unused["lambda2"] = "for constraint='relaxed', which has no quantization term"
+                # Layers of other sizes may have more units than the one before; these are drawn.
+                if not self.validation and isinstance(self.hidden_units, str):
+                    unused["random_state"] = "for constraint='relaxed' with these parameters, which draws nothing"
+        elif not self.similarity:
+            unused["sweeps"] = "for similarity=0, where B is sgn(H)"
         return unused
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
@@ -223,7 +228,7 @@ class UDHDNN(DNNHasher):
                 "UDH-DNN", (max_iter + 1) * lbfgs_iter, unit="L-BFGS iterations", show=self.show_progress
             ) as advance,
         ):
-            rows, network, theta, B = self._start(X, rng, threads)
+            rows, network, theta, B = self._initialize(X, rng, threads)
             if self.init_codes == "random":
                 B = 2 * rng.integers(0, 2, B.shape, dtype=np.int8) - np.int8(1)
             J: Discrete | Relaxed

@@ -99,8 +99,8 @@ def plan_nearest(size: Size, k: int) -> Plan:
     k = min(k, size.n_codes)
     if is_sorted_for(k, size.width):
         return Plan("sort", f"the distances to {size} are sorted, {k:,} being too many to count", 8 * cost)
-    how = "the nearest kept in a heap" if k <= MAX_HEAP else "counted by distance"
-    return Plan("scan", f"{size} are compared, {how}", 2 * cost)
+    reason = "the nearest kept in a heap" if k <= MAX_HEAP else "counted by distance"
+    return Plan("scan", f"{size} are compared, {reason}", 2 * cost)
 
 
 def plan_within(costs: Costs, radius: int, current: Shape | None, ledger: Ledger, n_queries: int) -> Plan:
@@ -108,16 +108,16 @@ def plan_within(costs: Costs, radius: int, current: Shape | None, ledger: Ledger
     best, scan = costs.best(radius), costs.scan
     now, then = costs.query(current, radius), costs.query(best, radius)
     compared = f"{costs.size} are compared"
-    how = f"{current} of {costs.size} exist, {_times(scan / now)} a scan" if now < scan else compared
+    reason = f"{current} of {costs.size} exist, {_times(scan / now)} a scan" if now < scan else compared
     if best is None or then >= now:
         if now < scan:
-            return Plan("tables", how, now / 1e3, current)
+            return Plan("tables", reason, now / 1e3, current)
         return Plan("scan", f"{compared}, which is faster than any tables at radius {radius}", scan / 1e3)
     missing = costs.build(best) - ledger.saved(best) - n_queries * (now - then)
     gain = f"{best} would be {_times(scan / then)} a scan"
     if missing > 0:
         more = f"{gain}, and are built after {ceil(missing / (now - then)):,} more such queries without a change"
-        return Plan("tables" if now < scan else "scan", f"{how}; {more}", now / 1e3, current if now < scan else best)
+        return Plan("tables" if now < scan else "scan", f"{reason}; {more}", now / 1e3, current if now < scan else best)
     return Plan("tables", f"{gain} of {costs.size}, and are worth building", then / 1e3, best)
 
 

@@ -113,14 +113,14 @@ def rows_within(queries: Codes, codes: Codes, radius: int) -> tuple[Rows, Distan
     import faiss
 
     def work(part: slice) -> tuple[Any, Any, Any]:
-        some = queries[part]
+        block = queries[part]
         with one_openmp_thread():
-            result = faiss.RangeSearchResult(len(some))
+            result = faiss.RangeSearchResult(len(block))
             # FAISS's radius is exclusive.
-            pointers = faiss.swig_ptr(some), faiss.swig_ptr(codes)
-            sizes = len(some), len(codes), radius + 1, codes.shape[1]
+            pointers = faiss.swig_ptr(block), faiss.swig_ptr(codes)
+            sizes = len(block), len(codes), radius + 1, codes.shape[1]
             faiss.hamming_range_search(*pointers, *sizes, result)  # type: ignore[attr-defined]
-            ends = faiss.rev_swig_ptr(result.lims, len(some) + 1).astype(np.int64)
+            ends = faiss.rev_swig_ptr(result.lims, len(block) + 1).astype(np.int64)
             size = int(ends[-1])
             distances = faiss.rev_swig_ptr(result.distances, size).astype(np.int32) if size else np.empty(0, np.int32)
             rows = faiss.rev_swig_ptr(result.labels, size).copy() if size else np.empty(0, np.int64)
