@@ -473,7 +473,7 @@ def test_exports(made, tmp_path):
             "photos.hl holds pictures and takes a picture or a file of vectors; photos is a folder.",
         ),
         (["index", "m", "photos", "-o", "new.hl"], "the model was trained on vectors"),
-        (["index", "photos.model", "x.npy", "-o", "new.hl"], "the model takes vectors of shape (n, 512); got (500, 24)."),
+        (["index", "photos.model", "x.npy", "-o", "new.hl"], "takes vectors of shape (n, 512); got (500, 24)."),
         (["index", "m", "x.npy", "-o", "photos.hl"], "was made with another model"),
         (
             ["index", "photos.model", "photos/a", "-o", "photos.hl"],
