@@ -1,4 +1,4 @@
-"""Types of arrays, named once."""
+"""Types of arrays, named once; random rows of an array; arrays from tensors."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ Integers = NDArray[np.int64]
 #: Packed codes (n, n_bytes).
 Codes = Bytes
 Ids = Integers
+
+
+def sample_rows(n: int, size: int | None, random_state: int | np.random.Generator) -> Indices | slice:
+    """Draw ``size`` of ``n`` row numbers, ascending; a slice of all rows if there are no more, or ``size`` is None."""
+    if size is None or size >= n:
+        return slice(None)
+    return np.sort(np.random.default_rng(random_state).choice(n, size, replace=False))
 
 
 def from_torch(X: Any) -> Any:

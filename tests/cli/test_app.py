@@ -248,6 +248,7 @@ def test_names_are_completed():
     assert complete("fi") == ["fit"]
     assert complete("fit", "digits", "--method", "it") == ["itq", "itq-cca"]
     assert complete("fit", "mn") == ["mnist"]
+    assert complete("fit", "photos", "--features", "g") == ["gist"]
     assert complete("evaluate", "m", "--dataset", "cifar") == ["cifar10", "cifar10-dh"]
     assert complete("data", "get", "sifts") == ["siftsmall"]
     assert complete("data", "images", "") == ["mnist", "cifar10"]

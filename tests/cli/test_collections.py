@@ -274,10 +274,16 @@ def test_vectors_that_are_added_twice_are_noted(vectors, tmp_path):
     assert run("add", tmp_path / "x.hl", tmp_path / "more.npy").stderr == ""
     done = run("add", tmp_path / "x.hl", tmp_path / "more.npy", "--json")
     assert (json.loads(done.stdout)["added"], json.loads(done.stdout)["known_codes"]) == (10, 10)
-    assert "note: the collection had all of these codes before: the vectors may now be in it twice" in done.stderr
+    assert done.stderr == (
+        "hashlearn: note: the collection had the codes of 10 of the 10 vectors before: "
+        "they may now be in it twice (hashlearn duplicates).\n"
+    )
     assert run("add", tmp_path / "x.hl", tmp_path / "more.npy", "-q").stderr == ""
-    write_vectors(tmp_path / "mixed.npy", X[55:70])
-    assert run("add", tmp_path / "x.hl", tmp_path / "mixed.npy").stderr == ""
+    for rows, known in ((slice(56, 65), 0), (slice(60, 70), 5), (slice(69, 80), 0), (slice(79, 80), 1)):
+        write_vectors(tmp_path / "mixed.npy", X[rows])
+        done = run("add", tmp_path / "x.hl", tmp_path / "mixed.npy")
+        n = "1 vector" if known == 1 else "10 vectors"
+        assert (f"had the codes of {known} of the {n} before" in done.stderr) if known else done.stderr == ""
 
 
 def test_a_data_set_by_its_name(tmp_path):
@@ -462,9 +468,12 @@ def test_exports(made, tmp_path):
         (["search", "photos.model", "photos/a/02.png"], "photos.model is not a collection"),
         (["search", "x.hl", "photos/a/02.png"], "was made of vectors, not of pictures"),
         (["search", "x.hl", "photos"], "x.hl holds vectors and takes a file of vectors; photos is a folder."),
-        (["search", "photos.hl", "photos"], "photos.hl holds pictures and takes one picture; photos is a folder."),
+        (
+            ["search", "photos.hl", "photos"],
+            "photos.hl holds pictures and takes a picture or a file of vectors; photos is a folder.",
+        ),
         (["index", "m", "photos", "-o", "new.hl"], "the model was trained on vectors"),
-        (["index", "photos.model", "x.npy", "-o", "new.hl"], "takes vectors of 512 numbers; got 24"),
+        (["index", "photos.model", "x.npy", "-o", "new.hl"], "takes vectors of shape (n, 512); got (500, 24)."),
         (["index", "m", "x.npy", "-o", "photos.hl"], "was made with another model"),
         (
             ["index", "photos.model", "photos/a", "-o", "photos.hl"],
@@ -473,6 +482,11 @@ def test_exports(made, tmp_path):
         (["index", "photos.model", "none", "-o", "new.hl"], "none is neither a file nor a folder"),
         (["index", "photos.model", "empty", "-o", "new.hl"], "empty holds no picture"),
         (["index", "photos.model", "photos", "-o", "photos"], "can't be written to"),
+        (
+            ["add", "photos.hl", "photos/a/02.png", "x.npy"],
+            "photos.hl holds pictures and takes pictures and folders; x.npy is a file of vectors.",
+        ),
+        (["add", "photos.hl", "none.npy"], "none.npy is neither a picture nor a folder"),
         (["add", "photos.hl", "none.png"], "none.png is neither a picture nor a folder"),
         (["add", "photos.hl", "photos", "--ids", "x.npy"], "would have no effect"),
         (["add", "x.hl", "x.npy", "x.npy"], "one file of vectors at a time"),
@@ -483,6 +497,8 @@ def test_exports(made, tmp_path):
         ),
         (["add", "x.hl", "x.npy", "--ids", "none.txt"], "--ids names none.txt, which does not exist."),
         (["add", "x.hl", "x.npy", "--payloads", "none.txt"], "--payloads names none.txt, which does not exist."),
+        (["add", "x.hl", "x.npy", "--ids", "photos"], "error: --ids must be a file; photos is not."),
+        (["add", "x.hl", "x.npy", "--payloads", "photos"], "error: --payloads must be a file; photos is not."),
         (["add", "x.hl", "x.npy", "--ids", "words.txt"], "whole numbers"),
         (
             ["add", "x.hl", "x.npy", "--payloads", "words.txt"],

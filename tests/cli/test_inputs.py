@@ -1,7 +1,10 @@
 """What a data set's name, a file and a folder stand for; labels of pictures."""
 
+import re
+
 import numpy as np
 import pytest
+from PIL import Image
 
 import hashlearn
 from command_line import picture, run
@@ -87,7 +90,7 @@ def readable(folder):
 def test_the_subfolders_are_the_labels(classes, tmp_path):
     done = run(*FIT, "--labels", "folders", "-o", tmp_path / "m", cwd=classes)
     assert "from 24 vectors of 512 (photos)" in done.stdout
-    assert "1 of 25 pictures can't be read" in done.stderr
+    assert re.search(r"note: 1 of 25 pictures can't be read \(cats/broken.png: .*\) and is left out\.\n", done.stderr)
     paths = readable(classes)
     X, codes = expected_codes(classes, paths, [path.split("/")[0] for path in paths])
     np.testing.assert_array_equal(hashlearn.load(tmp_path / "m").encode(X), codes)
@@ -121,12 +124,23 @@ def test_labels_follow_the_sample(classes, tmp_path):
         (["photos", "-m", "ksh"], "ksh learns from labels: --labels folders takes the names of the subfolders."),
         (["photos/cats", "-m", "ksh"], "ksh learns from labels: give them with --labels FILE."),
         (["photos", "--labels", "folders"], "itq learns without labels: leave --labels out."),
-        (["photos", "-m", "ksh", "--labels", "three.txt"], "a label for each of the 25 pictures; it has 3."),
+        (
+            ["photos", "-m", "ksh", "--labels", "three.txt"],
+            "labels must have a label for each of the 25 pictures; got 3.",
+        ),
         (["photos", "-m", "ksh", "--labels", "none.txt"], "error: --labels names none.txt, which does not exist."),
+        (
+            ["x.npy", "-m", "ksh", "--labels", "three.txt"],
+            "--labels must have a label for each of the 9 vectors; it has 3.",
+        ),
+        (["photos", "-m", "ksh", "--labels", "dogs"], "error: --labels must be a file; dogs is not."),
         (["x.npy", "-m", "ksh", "--labels", "none.txt"], "error: --labels names none.txt, which does not exist."),
-        (["photos", "-m", "ksh", "--labels", "same.txt"], "ksh needs pictures of at least two classes; got one, cat."),
-        (["dogs", "-m", "ksh", "--labels", "folders"], "2 of 2 are not, 0.png first."),
-        (["one", "-m", "ksh", "--labels", "folders"], "ksh needs pictures of at least two classes; got one, cats."),
+        (["photos", "-m", "ksh", "--labels", "same.txt"], "labels must be of at least two classes; got one, cat."),
+        (
+            ["dogs", "-m", "ksh", "--labels", "folders"],
+            "need every picture in a subfolder of dogs; 2 of 2 are not, 0.png first.",
+        ),
+        (["one", "-m", "ksh", "--labels", "folders"], "labels must be of at least two classes; got one, cats."),
         (["photos", "--labels", "folders", "-m", "ksh", "--sample", "1"], "--sample must be at least 2; got 1."),
         (["x.npy", "-m", "ksh", "--labels", "folders"], "ksh learns from labels: give them with --labels FILE."),
     ],
@@ -150,3 +164,77 @@ def test_a_folder_where_nothing_can_be_read_is_refused(tmp_path, made):
     done = run("encode", made / "photos.model", "bad", "--skip-unreadable", "-o", "c.npy", cwd=tmp_path, code=2)
     assert "bad holds no picture that can be read" in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"bad"}
+
+
+# -- features ---------------------------------------------------------------------------------------------------------
+
+
+class MeanColor:
+    """An extractor without parameters: the mean color of a picture."""
+
+    name = "mean-color"
+    n_features = 3
+    image_shape = (5, 7, 3)
+
+    def prepare(self, path):
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB").resize((7, 5)))
+
+    def describe(self, images):
+        return images.mean(axis=(1, 2), dtype=np.float32)
+
+    def description(self):
+        return {"kind": self.name}
+
+    @classmethod
+    def from_description(cls, description):
+        return cls()
+
+
+def test_other_features_are_fitted_and_encoded_with(tmp_path, monkeypatch):
+    from hashlearn.features import EXTRACTORS, read_folder
+
+    monkeypatch.setitem(EXTRACTORS, "mean-color", MeanColor)
+    (tmp_path / "colors").mkdir()
+    for i in range(6):
+        Image.new("RGB", (20, 10), (40 * i, 255 - 30 * i, 7 * i)).save(tmp_path / "colors" / f"{i}.png")
+    fit = ("fit", "colors", "-m", "lsh", "-b", 8, "-o", "m")
+    done = run(*fit, "--features", "mean-color", cwd=tmp_path)
+    assert "from 6 vectors of 3 (colors)" in done.stdout
+    assert hashlearn.load(tmp_path / "m").metadata_.features == {"kind": "mean-color"}
+    done = run("encode", "m", "colors", "-o", "c.npy", cwd=tmp_path)
+    assert "6 codes of 8 bits (1 byte each) of colors" in done.stdout
+    X = read_folder(tmp_path / "colors", MeanColor()).vectors
+    expected = hashlearn.LSH(8, random_state=0).fit(X).encode(X)
+    np.testing.assert_array_equal(np.load(tmp_path / "c.npy"), expected)
+    done = run(*fit, "--features", "mean-color", "--side", 16, cwd=tmp_path, code=2)
+    assert "the features mean-color have no side, so --side would have no effect: leave it out." in done.stderr
+    assert (
+        "no extractor of features is named 'mean-colr': did you mean mean-color?"
+        in run(*fit, "--features", "mean-colr", cwd=tmp_path, code=2).stderr
+    )
+    run(*fit, "--features", "gist", "--side", 16, cwd=tmp_path)
+    assert hashlearn.load(tmp_path / "m").metadata_.features["side"] == 16
+    done = run("fit", "digits", "--features", "gist", "-o", "m", cwd=tmp_path, code=2)
+    assert "digits is a data set, so --features would have no effect" in done.stderr
+
+
+def test_one_unreadable_picture_is_spoken_of_in_the_singular(classes, tmp_path):
+    run(*FIT, "--labels", "folders", "-o", tmp_path / "m", cwd=classes)
+    done = run("encode", tmp_path / "m", "photos", "-o", tmp_path / "c.npy", cwd=classes, code=2)
+    assert done.stderr.endswith("; --skip-unreadable leaves it out.\n")
+
+
+# -- seeds ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_seed_of_a_sample_is_for_a_method_that_draws_nothing_too(classes, tmp_path):
+    digits = hashlearn.datasets.load("digits").train
+    run("fit", "digits", "-m", "sh", "-b", 8, "--sample", 100, "--seed", 3, "-o", tmp_path / "m")
+    rows = np.sort(np.random.default_rng(3).choice(len(digits), 100, replace=False))
+    expected = hashlearn.SH(8).fit(digits[rows])
+    np.testing.assert_array_equal(hashlearn.load(tmp_path / "m").encode(digits), expected.encode(digits))
+    fit = ("fit", "photos", "-m", "sh", "-b", 8, "--side", 16, "--seed", 3)
+    done = run(*fit, "--sample", 10, "-o", tmp_path / "sampled", cwd=classes)
+    assert "from 10 vectors" in done.stdout or "from 9 vectors" in done.stdout  # one can't be read
+    run(*fit, "-o", tmp_path / "m", cwd=classes)  # at most 20,000 pictures are drawn

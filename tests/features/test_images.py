@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -31,6 +32,7 @@ from hashlearn.features import (
     gist,
     image_vectors,
     make_extractor,
+    read_folder,
     read_image,
 )
 
@@ -470,3 +472,70 @@ def test_image_errors_are_value_errors_that_can_be_pickled():
     error = pickle.loads(pickle.dumps(ImageError("a.jpg", "empty")))
     assert isinstance(error, ValueError)
     assert (error.path, error.reason, str(error)) == ("a.jpg", "empty", "a.jpg: empty")
+
+
+# --- a folder at once --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def labeled(tmp_path):
+    """Ten pictures in two subfolders, one of which can't be read."""
+    for i in range(10):
+        path = tmp_path / "photos" / ("cats/small", "dogs")[i % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 10), (25 * i, 0, 255 - 20 * i)).save(path)
+    (tmp_path / "photos" / "dogs" / "5.png").write_text("not a picture")
+    return tmp_path / "photos"
+
+
+def test_a_folder_is_read_with_the_labels_of_its_subfolders(labeled):
+    data = read_folder(labeled, SMALL, labels="folders")
+    everything = find_images(labeled)
+    assert data.paths == [path for path in everything if path != "dogs/5.png"]
+    assert data.labels == ["cats"] * 5 + ["dogs"] * 4
+    ((path, reason),) = data.unreadable
+    assert (path, reason.startswith("not a picture")) == ("dogs/5.png", True)
+    ((_, expected),) = image_vectors(labeled, data.paths, SMALL)
+    np.testing.assert_array_equal(data.vectors, expected)
+    assert read_folder(labeled, SMALL).labels is None
+
+
+def test_labels_follow_the_sample_of_a_folder(labeled):
+    everything = find_images(labeled)
+    for seed in (0, 3):
+        data = read_folder(labeled, SMALL, labels=list(range(10)), sample=6, random_state=seed)
+        rows = np.sort(np.random.default_rng(seed).choice(10, 6, replace=False))
+        assert data.labels == [row for row in rows if everything[row] != "dogs/5.png"]
+        assert data.paths == [everything[row] for row in data.labels]
+        again = read_folder(labeled, SMALL, sample=6, random_state=np.random.default_rng(seed))
+        assert again.paths == data.paths
+    assert len(read_folder(labeled, SMALL, sample=10).paths) == 9
+
+
+def test_a_folder_where_nothing_can_be_read(labeled):
+    for path in find_images(labeled):
+        (labeled / path).write_text("not a picture")
+    data = read_folder(labeled, SMALL, labels=np.arange(10))
+    assert (data.vectors.shape, data.paths, data.labels) == ((0, SMALL.n_features), [], [])
+    assert [path for path, _ in data.unreadable] == find_images(labeled)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"labels": [1, 2]}, "labels must have a label for each of the 10 pictures; got 2."),
+        ({"labels": ["a"] * 10}, "labels must be of at least two classes; got one, a."),
+        ({"labels": "dogs"}, "labels must be a list of labels, one per item; got 'dogs'."),
+        ({"labels": [None] * 10}, "labels must have a label for every item; item 0 has none"),
+        ({"labels": "folders", "sample": 1}, "labels must be of at least two classes; got one"),
+        ({"sample": 0}, "sample must be at least 1; got 0."),
+        ({"sample": 2.5}, "sample must be a whole number of at least 1; got 2.5."),
+    ],
+)
+def test_labels_and_sample_are_checked_before_any_picture_is_read(options, words, labeled, monkeypatch):
+    monkeypatch.setattr(gist_module, "read_picture", lambda *a: pytest.fail("a picture was read"))
+    with pytest.raises(ValueError, match=re.escape(words)):
+        read_folder(labeled, SMALL, **options)
+    (labeled / "0.png").touch()
+    with pytest.raises(ValueError, match=r"labels from folders need every .*photos; 1 of 11 are not, 0.png first\."):
+        read_folder(labeled, SMALL, labels="folders")

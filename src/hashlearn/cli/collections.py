@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hashlearn.cli.inputs import Vectors, check_exists, check_out, find_kind, is_picture, is_sqlite, read_input
+from hashlearn.cli.inputs import Vectors, check_file, check_out, find_kind, is_picture, is_sqlite, read_input
 from hashlearn.cli.options import AsJson, Input, Key, Model, complete_dataset, refuse_options
 from hashlearn.cli.render import NO_SOURCE, note, print_matches, printable, say, show
 from hashlearn.progress import count
@@ -84,6 +84,9 @@ def add(
             ingested = opened.add_vectors(data.X, ids=_read_ids(ids), payloads=_read_payloads(payloads))
         else:
             refuse_options(f"{collection} is made of pictures", key=key, ids=ids, payloads=payloads)
+            for input in inputs:
+                if Path(input).is_file() and not is_picture(input, opened):
+                    raise _wrong_kind(opened, "pictures and folders", input, "a file of vectors")
             ingested = opened.add_images(inputs)
         _show_ingested(opened, ingested, as_json)
 
@@ -92,10 +95,14 @@ def _read_vectors(input: str, part: str, key: str | None, collection: Collection
     """Read vectors to add to a collection or to search it with."""
     kind = find_kind(input, key=key)
     if kind == "folder" or is_picture(input, collection):
-        holds, takes = ("vectors", "a file of vectors") if collection.extractor is None else ("pictures", "one picture")
-        what = "a folder" if kind == "folder" else "a picture"
-        raise ValueError(f"{collection.path} holds {holds} and takes {takes}; {input} is {what}.")
+        takes = "a file of vectors" if collection.extractor is None else "a picture or a file of vectors"
+        raise _wrong_kind(collection, takes, input, "a folder" if kind == "folder" else "a picture")
     return read_input(input, part, key, kind)
+
+
+def _wrong_kind(collection: Collection, takes: str, input: str, what: str) -> ValueError:
+    holds = "vectors" if collection.extractor is None else "pictures"
+    return ValueError(f"{collection.path} holds {holds} and takes {takes}; {input} is {what}.")
 
 
 def _show_ingested(collection: Collection, ingested: Ingested, as_json: bool) -> None:
@@ -112,8 +119,9 @@ def _show_ingested(collection: Collection, ingested: Ingested, as_json: bool) ->
         "known_codes": ingested.known_codes,
         "unreadable": [{"path": path, "reason": reason} for path, reason in ingested.unreadable],
     }
-    if ingested.known_codes and ingested.known_codes == ingested.added:
-        note("the collection had all of these codes before: the vectors may now be in it twice (hashlearn duplicates).")
+    if ingested.known_codes and 2 * ingested.known_codes >= ingested.added:
+        known = f"{ingested.known_codes:,} of the {count(ingested.added, 'vector')}"
+        note(f"the collection had the codes of {known} before: they may now be in it twice (hashlearn duplicates).")
     words = [f"{count(ingested.added, 'item')} added"]
     if ingested.already_present:
         words.append(f"{ingested.already_present:,} already present")
@@ -129,7 +137,7 @@ def _read_ids(path: Path | None) -> list[int] | None:
 
     if path is None:
         return None
-    check_exists("--ids", path)
+    check_file("--ids", path)
     labels = [str(label) for label in read_labels(path)]
     if not all(label.isdecimal() for label in labels):
         raise ValueError(f"{path} must hold whole numbers of at least 0, one per line.")
@@ -142,7 +150,7 @@ def _read_payloads(path: Path | None) -> list[Any] | None:
     from hashlearn.memory import free_memory
     from hashlearn.storage import open_regular, parse_json
 
-    check_exists("--payloads", path)
+    check_file("--payloads", path)
     payloads = []
     with open_regular(path) as file:
         size, free = os.fstat(file.fileno()).st_size, free_memory()
@@ -269,7 +277,7 @@ def search(
     query = query or ""
     _check_page(html, pictures)
     with Collection.open(collection, readonly=True) as opened:
-        files = PictureFiles.of(opened, pictures)
+        files = PictureFiles.from_collection(opened, pictures)
         picture: list[Picture] = []  # that was searched with, if it was one
         names: list[Any]
         if id is not None:
@@ -286,7 +294,6 @@ def search(
             data = _read_vectors(query, "queries", key, opened)
             names, answers = list(range(len(data.X))), opened.search_vectors(data.X, k, radius=radius)
         size = f"{count(len(opened), 'item')} of {opened.n_bits} bits"
-        has_pictures = opened.extractor is not None
     results = list(zip(names, answers, strict=True))
     if as_json:
         answer = [{"query": name, "matches": [asdict(match) for match in matches]} for name, matches in results]
@@ -300,7 +307,7 @@ def search(
     if html is not None:
         rows = ((str(name), [*picture, *map(files.show, matches)]) for name, matches in results)
         scope = f"{10 if k is None else k} nearest" if radius is None else f"all within {radius}"
-        _write_page(html, f"Search of {collection.name}", f"{scope}, of {size}", rows, files, has_pictures)
+        _write_page(html, f"Search of {collection.name}", f"{scope}, of {size}", rows, files)
 
 
 def duplicates(
@@ -319,9 +326,8 @@ def duplicates(
 
     _check_page(html, pictures)
     with Collection.open(collection, readonly=True) as opened:
-        files = PictureFiles.of(opened, pictures)
+        files = PictureFiles.from_collection(opened, pictures)
         groups = [opened.get(ids, skip_missing=True) for ids in near_duplicates(opened.index, radius)]
-        has_pictures = opened.extractor is not None
     titles = [f"{number}: {count(len(group), 'item')}" for number, group in enumerate(groups, 1)]
     if as_json:
         print(json.dumps([[{"id": item.id, "source": item.source} for item in group] for group in groups], indent=2))
@@ -334,7 +340,7 @@ def duplicates(
     if html is not None:
         rows = ((f"Group {title}", map(files.show, group)) for title, group in zip(titles, groups, strict=True))
         subtitle = f"{count(len(groups), 'group')} of items linked by distances of at most {radius}"
-        _write_page(html, f"Near-duplicates in {collection.name}", subtitle, rows, files, has_pictures)
+        _write_page(html, f"Near-duplicates in {collection.name}", subtitle, rows, files)
 
 
 def _check_page(html: Path | None, pictures: Path | None) -> None:
@@ -352,13 +358,11 @@ def _check_page(html: Path | None, pictures: Path | None) -> None:
     return None
 
 
-def _write_page(
-    path: Path, title: str, subtitle: str, rows: PictureRows, files: PictureFiles, has_pictures: bool
-) -> None:
+def _write_page(path: Path, title: str, subtitle: str, rows: PictureRows, files: PictureFiles) -> None:
     from hashlearn.collection.contact_sheet import write_contact_sheet
 
     write_contact_sheet(path, title, subtitle, rows)
-    say(f"{path} shows the {'pictures' if has_pictures else 'ids, since the collection holds vectors'}")
+    say(f"{path} shows the {'pictures' if files.has_pictures else 'ids, since the collection holds vectors'}")
     if files.hidden:
         where = "the collection's folder" if files.folder is None else str(files.folder)
         words = f"{count(len(files.hidden), 'picture')} not shown, because not below {where}"

@@ -6,7 +6,7 @@ This is the only module of the command line that resolves such names.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,7 +31,7 @@ _KIND_WORDS = {"dataset": "a data set", "file": "a file", "folder": "a folder"}
 _APPLICABLE = {
     "dataset": ("source", "split", "part"),
     "file": ("key", "labels"),
-    "folder": ("labels", "side", "skip_unreadable"),
+    "folder": ("features", "labels", "side", "skip_unreadable"),
 }
 
 
@@ -78,10 +78,12 @@ def is_picture(query: str, collection: Collection) -> bool:
     return ending not in FORMATS and Path(query).is_file() and collection.extractor is not None
 
 
-def check_exists(option: str, path: str | Path) -> None:
-    """Refuse an option that names a missing file."""
+def check_file(option: str, path: str | Path) -> None:
+    """Refuse an option that names a missing file, or no file."""
     if not Path(path).exists():
         raise FileNotFoundError(f"{option} names {path}, which does not exist.")
+    if not Path(path).is_file():
+        raise ValueError(f"{option} must be a file; {path} is not.")
 
 
 def load_dataset(name: str, source: Path | None = None, split: int | None = None) -> Dataset:
@@ -140,126 +142,97 @@ def check_out(path: Path, *inputs: str | Path | None) -> None:
 
 
 def read_training(
-    input: str, hasher: Hasher, *, labels: str | None, sample: int | None, seed: int, side: int | None, **options: Any
+    input: str, hasher: Hasher, *, labels: str | None, sample: int | None, seed: int | None, **options: Any
 ) -> Vectors:
-    """Read vectors and labels for ``hasher`` to learn from; ``options`` are those of :func:`read_input`."""
-    kind = find_kind(input, labels=labels, side=side, **options)
+    """Read vectors and labels for ``hasher`` to learn from.
+
+    ``options`` are ``features`` and ``side`` of pictures, and those of :func:`read_input`.
+    """
+    from hashlearn import vectors
+    from hashlearn._arrays import sample_rows
+
+    kind = find_kind(input, labels=labels, **options)
+    features, side = options.pop("features"), options.pop("side")
+    if not hasher.is_random and sample is None and kind != "folder":
+        refuse_options(f"{hasher.name} draws nothing at random with these parameters", seed=seed)
     if sample is not None and sample < 2:
         raise ValueError(f"--sample must be at least 2; got {sample}.")
     if labels is not None and not hasher.supervised:
         raise ValueError(f"{hasher.name} learns without labels: leave --labels out.")
+    y: Any = labels
     if labels not in (None, FOLDERS):
-        check_exists("--labels", labels)
+        check_file("--labels", labels)
+        y = vectors.read_labels(labels)
     if kind == "folder":
-        return _read_training_pictures(input, hasher, labels, sample, seed, side)
+        return _read_training_pictures(input, hasher, _choose_extractor(features or "gist", side), y, sample, seed or 0)
     if kind == "file" and hasher.supervised and labels in (None, FOLDERS):
         raise ValueError(f"{hasher.name} learns from labels: give them with --labels FILE.")
     data = read_input(input, "train", kind=kind, **options)
-    y = data.labels if labels is None else _read_labels(labels, len(data.X), "vectors")
-    if not hasher.supervised:
-        y = None
-    elif y is None:
+    if labels is None:
+        y = data.labels if hasher.supervised else None
+    elif len(y) != len(data.X):
+        raise ValueError(f"--labels must have a label for each of the {len(data.X):,} vectors; it has {len(y):,}.")
+    if hasher.supervised and y is None:
         raise ValueError(f"{hasher.name} learns from labels: {input} has none.")
-    data = replace(data, labels=y, name=describe_dataset(data.name, options["split"]))
-    rows = _sample_rows(len(data.X), sample, seed)
-    if rows is None:
-        return data
-    return replace(data, X=data.X[rows], labels=None if y is None else [y[row] for row in rows])
+    rows = sample_rows(len(data.X), sample, seed or 0)
+    return Vectors(data.X[rows], describe_dataset(data.name, options["split"]), None if y is None else y[rows])
+
+
+def _choose_extractor(name: str, side: int | None) -> Extractor:
+    from inspect import signature
+
+    from hashlearn.errors import check_name
+    from hashlearn.features import EXTRACTORS
+
+    check_name("extractor of features", name, EXTRACTORS)
+    if "side" not in signature(EXTRACTORS[name]).parameters:
+        refuse_options(f"the features {name} have no side", side=side)
+    return EXTRACTORS[name](**({} if side is None else {"side": side}))
 
 
 def _read_training_pictures(
-    folder: str, hasher: Hasher, labels: str | None, sample: int | None, seed: int, side: int | None
+    folder: str, hasher: Hasher, extractor: Extractor, labels: Any, sample: int | None, seed: int
 ) -> Vectors:
-    """Read pictures below a folder. The labels are checked before the first picture is read."""
-    from hashlearn.features import GistExtractor, find_images
+    from hashlearn.features import find_images
 
-    extractor = GistExtractor() if side is None else GistExtractor(side=side)
-    paths = find_images(folder)
-    y = dict(zip(paths, _picture_labels(folder, paths, hasher, labels), strict=True)) if hasher.supervised else None
-    rows = _sample_rows(len(paths), _MAX_TRAINING_PICTURES if sample is None else sample, seed)
-    if rows is not None:
-        paths = [paths[row] for row in rows]
-    if y is not None and len({y[path] for path in paths}) < 2:
-        raise ValueError(f"{hasher.name} needs pictures of at least two classes; got one, {y[paths[0]]}.")
-    data = _read_pictures(folder, paths, extractor, skip_unreadable=True)
+    if hasher.supervised and labels is None:
+        in_subfolders = all("/" in path for path in find_images(folder))
+        hint = "--labels folders takes the names of the subfolders" if in_subfolders else "give them with --labels FILE"
+        raise ValueError(f"{hasher.name} learns from labels: {hint}.")
+    sample = _MAX_TRAINING_PICTURES if sample is None else sample
+    data = _read_pictures(folder, extractor, skip_unreadable=True, labels=labels, sample=sample, random_state=seed)
     if len(data.X) < 2:
         raise ValueError(f"{folder} must hold at least 2 pictures that can be read; found {len(data.X)}.")
-    return replace(data, labels=None if y is None else [y[path] for path in data.paths])
-
-
-def _picture_labels(folder: str, paths: list[str], hasher: Hasher, labels: str | None) -> Any:
-    """Return a label for each picture: the subfolder of ``folder`` that it is in, or a line of a file."""
-    outside = [path for path in paths if "/" not in path]
-    if labels is None:
-        hint = "give them with --labels FILE" if outside else "--labels folders takes the names of the subfolders"
-        raise ValueError(f"{hasher.name} learns from labels: {hint}.")
-    if labels != FOLDERS:
-        return _read_labels(labels, len(paths), "pictures")
-    if outside:
-        words = f"{len(outside):,} of {len(paths):,} are not, {outside[0]} first"
-        raise ValueError(f"--labels folders needs every picture in a subfolder of {folder}; {words}.")
-    return [path.partition("/")[0] for path in paths]
-
-
-def _read_labels(path: str, n: int, what: str) -> Any:
-    from hashlearn import vectors
-
-    labels = vectors.read_labels(path)
-    if len(labels) != n:
-        raise ValueError(f"--labels must have a label for each of the {n:,} {what}; it has {len(labels):,}.")
-    return labels
-
-
-def _sample_rows(n: int, size: int | None, seed: int) -> Any:
-    """Draw the row numbers of a random sample, ascending; None if all rows are used."""
-    import numpy as np
-
-    if size is None or size >= n:
-        return None
-    return np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
+    return data
 
 
 # -- pictures ---------------------------------------------------------------------------------------------------------
 
 
-def read_folder(folder: str, hasher: Hasher, *, skip_unreadable: bool) -> Vectors:
+def read_pictures(folder: str, hasher: Hasher, *, skip_unreadable: bool) -> Vectors:
     """Read pictures below a folder, in the order of ``find_images``, as vectors for ``hasher``."""
     from hashlearn.collection.ingest import model_extractor
-    from hashlearn.features import find_images
 
     extractor = model_extractor(hasher)
     if extractor is None:
         raise ValueError("the model was trained on vectors, not on pictures: give a file of vectors.")
-    data = _read_pictures(folder, find_images(folder), extractor, skip_unreadable=skip_unreadable)
+    data = _read_pictures(folder, extractor, skip_unreadable=skip_unreadable)
     if not data.paths:
         raise ValueError(f"{folder} holds no picture that can be read.")
     return data
 
 
-def _read_pictures(folder: str, paths: list[str], extractor: Extractor, *, skip_unreadable: bool) -> Vectors:
-    import numpy as np
+def _read_pictures(folder: str, extractor: Extractor, *, skip_unreadable: bool, **options: Any) -> Vectors:
+    """Read pictures with the options of ``read_folder``; list those that can't be read."""
+    from hashlearn.features import read_folder
 
-    from hashlearn.features import image_vectors
-    from hashlearn.progress import progress_bar
-
-    unreadable: list[str] = []
-    readable: list[str] = []
-    blocks: list[Any] = [np.empty((0, extractor.n_features), np.float32)]
-
-    def skip(path: str, reason: str) -> None:
-        unreadable.append(f"{path}: {reason}")
-
-    with progress_bar("reading", len(paths), unit="pictures") as advance:
-        for names, block in image_vectors(folder, paths, extractor, on_error=skip):
-            readable += names
-            blocks.append(block)
-            advance(len(names))
-    if unreadable:
-        more = len(unreadable) - _LISTED_PICTURES
-        listed = [*unreadable[:_LISTED_PICTURES], *([f"{more:,} more"] if more > 0 else [])]
-        words = f"{len(unreadable):,} of {count(len(paths), 'picture')} can't be read ({'; '.join(listed)})"
+    data = read_folder(folder, extractor, **options)
+    n = len(data.unreadable)
+    if n:
+        listed = [f"{path}: {reason}" for path, reason in data.unreadable[:_LISTED_PICTURES]]
+        listed += [f"{n - _LISTED_PICTURES:,} more"] if n > _LISTED_PICTURES else []
+        words = f"{n:,} of {count(n + len(data.paths), 'picture')} can't be read ({'; '.join(listed)})"
         if not skip_unreadable:
-            raise ValueError(f"{words}; --skip-unreadable leaves them out.")
-        note(f"{words} and are left out.")
-    name, features = Path(folder).resolve().name, extractor.description()
-    return Vectors(np.concatenate(blocks), name, paths=readable, features=features)
+            raise ValueError(f"{words}; --skip-unreadable leaves {'it' if n == 1 else 'them'} out.")
+        note(f"{words} and {'is' if n == 1 else 'are'} left out.")
+    return Vectors(data.vectors, Path(folder).resolve().name, data.labels, data.paths, extractor.description())

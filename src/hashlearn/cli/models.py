@@ -17,6 +17,7 @@ from hashlearn.cli.options import (
     Source,
     Split,
     complete_dataset,
+    complete_features,
     complete_method,
     refuse_options,
 )
@@ -71,12 +72,17 @@ def fit(
             "the order of their sorted paths. folders: the subfolder of INPUT that a picture is in.",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all random choices of the method. Default: 0.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of all random choices: of the sample and of the method. Default: 0.")
+    ] = None,
     parameter: Annotated[
         list[str] | None, typer.Option("--parameter", "-p", help="A parameter of the method, name=value; repeatable.")
     ] = None,
     sample: Annotated[
         int | None, typer.Option(help="Size of a random sample to learn from. Default: all vectors, 20,000 pictures.")
+    ] = None,
+    features: Annotated[
+        str | None, typer.Option(help="Features of pictures. Default: gist.", autocompletion=complete_features)
     ] = None,
     side: Annotated[int | None, typer.Option(help="Width and height of pictures for their GIST. Default: 64.")] = None,
     key: Key = None,
@@ -98,9 +104,8 @@ def fit(
 
     inputs.check_out(out, input, None if labels == inputs.FOLDERS else labels)
     hasher = make_hasher(method, bits, seed, parameter or [])
-    data = inputs.read_training(
-        input, hasher, labels=labels, sample=sample, seed=seed or 0, side=side, key=key, source=source, split=split
-    )
+    options: dict[str, Any] = {"features": features, "side": side, "key": key, "source": source, "split": split}
+    data = inputs.read_training(input, hasher, labels=labels, sample=sample, seed=seed, **options)
     start = time.perf_counter()
     hasher.fit(data.X, data.labels)
     seconds = time.perf_counter() - start
@@ -130,8 +135,6 @@ def make_hasher(method: str, bits: int, seed: int | None, parameters: list[str])
     hasher = METHODS[method](n_bits=bits, **chosen)
     if hasher.is_random:
         hasher.set_params(random_state=seed or 0)
-    else:
-        refuse_options(f"{method} draws nothing at random with these parameters", seed=seed)
     return hasher
 
 
@@ -207,7 +210,7 @@ def encode(
     if paths_file is not None:
         inputs.check_out(paths_file, model, input)
     if kind == "folder":
-        data = inputs.read_folder(input, hasher, skip_unreadable=skip_unreadable)
+        data = inputs.read_pictures(input, hasher, skip_unreadable=skip_unreadable)
     else:
         data = inputs.read_input(input, part or "database", key, kind, source, split)
     name = f"{data.name}, {part or 'database'}" if kind == "dataset" else data.name
@@ -222,7 +225,9 @@ def encode(
     result: dict[str, Any] = {"codes": str(out), "paths": paths, "format": format, "precision": precision}
     result |= {"encoded": name, "n_samples": len(codes), "n_bits": hasher.n_bits_}
     result |= {"bytes_per_code": codes.shape[1], "seconds": seconds}
-    text = f"{count(len(codes), 'code')} of {hasher.n_bits_} bits ({codes.shape[1]} bytes each) of {name}: {out}"
+    text = (
+        f"{count(len(codes), 'code')} of {hasher.n_bits_} bits ({count(codes.shape[1], 'byte')} each) of {name}: {out}"
+    )
     if precision is not None:
         text += f" ({format}, {precision})"
     show(result, as_json, text if paths_file is None else f"{text}, {paths_file}")

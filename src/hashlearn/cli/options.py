@@ -30,6 +30,12 @@ def complete_dataset(incomplete: str) -> list[str]:
     return _starting_with(incomplete, DATASETS)
 
 
+def complete_features(incomplete: str) -> list[str]:
+    from hashlearn.features import EXTRACTORS
+
+    return _starting_with(incomplete, EXTRACTORS)
+
+
 def complete_image_set(incomplete: str) -> list[str]:
     from hashlearn.datasets.pictures import IMAGE_SETS
 

@@ -58,22 +58,26 @@ class PictureFiles:
         What sources are relative to.
     folder
         Only pictures below it are shown, with links followed. None: no picture is shown.
+    has_pictures
+        Whether the collection holds pictures, not vectors.
     hidden
         Sources of pictures elsewhere, which were asked for and not shown.
     """
 
     root: Path
     folder: Path | None
+    has_pictures: bool
     hidden: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, collection: Collection, folder: StrPath | None = None) -> PictureFiles:
+    def from_collection(cls, collection: Collection, folder: StrPath | None = None) -> PictureFiles:
         """Pictures below ``folder``. None: below the collection's root, if that is below the folder of its file."""
-        root = collection.root
+        root, has_pictures = collection.root, collection.extractor is not None
         if folder is not None:
-            return cls(root, Path(os.path.realpath(folder)))
+            return cls(root, Path(os.path.realpath(folder)), has_pictures)
         real = Path(os.path.realpath(root))
-        return cls(root, real if real.is_relative_to(os.path.realpath(collection.file.parent)) else None)
+        beside = real.is_relative_to(os.path.realpath(collection.file.parent))
+        return cls(root, real if beside else None, has_pictures)
 
     def find(self, source: str | None) -> Path | None:
         """Return the file of a picture if it may be shown."""

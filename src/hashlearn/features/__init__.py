@@ -1,8 +1,7 @@
 """Pictures to feature vectors: find pictures, and compute their vectors with an :class:`Extractor`.
 
-    extractor = GistExtractor()
-    for paths, vectors in image_vectors("photos", find_images("photos"), extractor):
-        ...
+    data = read_folder("photos", GistExtractor())
+    data.vectors, data.paths
 
 A model that was trained on the vectors of one extractor can't be used with those of another. So a model stores the
 extractor's description, and :func:`make_extractor` makes an equal extractor from it.
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from hashlearn.errors import renamed_parameter, shown
 from hashlearn.features.gist import GIST_320, GIST_512, GistExtractor, gist
-from hashlearn.features.images import IMAGE_ENDINGS, find_images, image_vectors, read_thumbnail
+from hashlearn.features.images import IMAGE_ENDINGS, ImageData, find_images, image_vectors, read_folder, read_thumbnail
 from hashlearn.storage import StrPath
 
 if TYPE_CHECKING:
@@ -31,11 +30,13 @@ __all__ = [
     "IMAGE_ENDINGS",
     "Extractor",
     "GistExtractor",
+    "ImageData",
     "ImageFeatures",
     "find_images",
     "gist",
     "image_vectors",
     "make_extractor",
+    "read_folder",
     "read_image",
     "read_thumbnail",
 ]

@@ -1,29 +1,32 @@
-"""Pictures of a folder: find the files, and compute their vectors in batches."""
+"""Pictures of a folder: find the files, and compute their vectors, in batches or all at once."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from hashlearn._arrays import Array
+from hashlearn._arrays import Array, sample_rows
 from hashlearn.errors import ImageError, check_count, renamed_parameter
 from hashlearn.features._picture import read_picture
+from hashlearn.labels import label_list
+from hashlearn.progress import progress_bar
 from hashlearn.storage import StrPath, is_unicode
 from hashlearn.threads import cores
 
 if TYPE_CHECKING:
     from hashlearn.features import Extractor
 
-__all__ = ["IMAGE_ENDINGS", "find_images", "image_vectors", "read_thumbnail"]
+__all__ = ["IMAGE_ENDINGS", "ImageData", "find_images", "image_vectors", "read_folder", "read_thumbnail"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +42,28 @@ IMAGE_ENDINGS = (
 
 _BATCH = 1024
 _BATCH_BYTES = 1 << 26
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """The vectors of the pictures in a folder, as :func:`read_folder` returns them.
+
+    Attributes
+    ----------
+    vectors
+        float32 (n, n_features), one row for each picture that can be read.
+    paths
+        Their paths, relative to the folder.
+    labels
+        Their labels; None if none were given.
+    unreadable
+        Pictures that can't be read, and are left out: path and reason.
+    """
+
+    vectors: Array
+    paths: list[str]
+    labels: list[Hashable] | None
+    unreadable: list[tuple[str, str]]
 
 
 def find_images(folder: StrPath) -> list[str]:
@@ -178,3 +203,80 @@ def _read_ahead(root: str, paths: Iterator[str], extractor: Extractor, ahead: in
             yield path, future.result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def read_folder(
+    folder: StrPath,
+    extractor: Extractor,
+    *,
+    labels: Any = None,
+    sample: int | None = None,
+    random_state: int | np.random.Generator = 0,
+    show_progress: bool | None = None,
+) -> ImageData:
+    """Compute the vectors of the pictures in a folder, in the order of :func:`find_images`.
+
+    Parameters
+    ----------
+    folder
+        The folder; pictures in its subfolders count too.
+    extractor
+        Reads the pictures and computes the vectors. Store its ``description()`` in the metadata of a model that is
+        trained on them.
+    labels
+        ``"folders"``: the label of a picture is the name of the subfolder of ``folder`` that it is in. Otherwise a
+        sequence with a label for each path of :func:`find_images`.
+    sample
+        Read a random sample of at most this number of pictures. None: read all.
+    random_state
+        Seed of the sample.
+    show_progress
+        Show a progress bar. None: only on a terminal.
+
+    Raises
+    ------
+    ValueError
+        There is no picture; or the labels are not one for each picture, or, after sampling, of one class only. Labels
+        are checked before the first picture is read.
+
+    Examples
+    --------
+    >>> from PIL import Image
+    >>> from hashlearn.features import GistExtractor
+    >>> for label in ("cat", "dog"):
+    ...     os.makedirs(f"photos/{label}")
+    ...     Image.new("RGB", (64, 64)).save(f"photos/{label}/1.png")
+    >>> data = read_folder("photos", GistExtractor(), labels="folders")
+    >>> data.vectors.shape, data.paths, data.labels, data.unreadable
+    ((2, 512), ['cat/1.png', 'dog/1.png'], ['cat', 'dog'], [])
+    """
+    paths = find_images(folder)
+    classes = None if labels is None else dict(zip(paths, _labels(folder, paths, labels), strict=True))
+    rows = sample_rows(len(paths), None if sample is None else check_count("sample", sample), random_state)
+    paths = [paths[row] for row in np.arange(len(paths))[rows]]
+    if classes is not None and len({classes[path] for path in paths}) == 1:
+        raise ValueError(f"labels must be of at least two classes; got one, {classes[paths[0]]}.")
+    readable: list[str] = []
+    unreadable: dict[str, str] = {}
+    blocks = [np.empty((0, extractor.n_features), np.float32)]
+    with progress_bar("reading", len(paths), unit="pictures", show=show_progress) as advance:
+        for names, block in image_vectors(folder, paths, extractor, on_error=unreadable.__setitem__):
+            readable += names
+            blocks.append(block)
+            advance(len(names))
+    y = None if classes is None else [classes[path] for path in readable]
+    return ImageData(np.concatenate(blocks), readable, y, list(unreadable.items()))
+
+
+def _labels(folder: StrPath, paths: list[str], labels: Any) -> list[Hashable]:
+    """Return a label for each path."""
+    if not isinstance(labels, str) or labels != "folders":
+        values = label_list(labels, "labels")
+        if len(values) != len(paths):
+            raise ValueError(f"labels must have a label for each of the {len(paths):,} pictures; got {len(values):,}.")
+        return values
+    outside = [path for path in paths if "/" not in path]
+    if outside:
+        words = f"{len(outside):,} of {len(paths):,} are not, {outside[0]} first"
+        raise ValueError(f"labels from folders need every picture in a subfolder of {os.fspath(folder)}; {words}.")
+    return [path.partition("/")[0] for path in paths]
