@@ -44,7 +44,7 @@ class Ingested:
     unreadable
         Pictures that can't be read: path and reason.
     known_codes
-        Number of vectors, added under new ids, whose codes were in the collection before. If it is equal to ``added``,
+        Number of vectors, added under new ids, whose codes were in the collection before. If it is close to ``added``,
         the vectors may have been added before.
     """
 
