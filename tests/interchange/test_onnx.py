@@ -41,9 +41,10 @@ def digits():
 
 
 def fitted(name, X, y, n_bits=12, **parameters):
-    if METHODS[name].draws():
-        parameters = {"random_state": 0, **parameters}
-    return METHODS[name](n_bits, **{**SHORT.get(name, {}), **parameters}).fit(X, y)
+    hasher = METHODS[name](n_bits, **{**SHORT.get(name, {}), **parameters})
+    if hasher.is_random and "random_state" not in parameters:
+        hasher.set_params(random_state=0)
+    return hasher.fit(X, y)
 
 
 def session(path):
