@@ -442,6 +442,7 @@ def test_npz_choice(tmp_path: Path) -> None:
     refused(tmp_path / "c.npz", "holds: none")
 
 
+@pytest.mark.slow
 def test_npz_bombs_and_methods(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez_compressed(path, x=np.zeros((1000, 1000)))

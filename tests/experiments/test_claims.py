@@ -417,6 +417,7 @@ GAINS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("experiment", "part", "rival", "gains"), GAINS)
 def test_published_gains(experiment, part, rival, gains):
     def by(less, length=None):

@@ -109,6 +109,7 @@ def test_agrees_on_digits_and_color_at_32(path, orientations):
         assert max(errors(describe(images, orientations, path), want)) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(64, 64), (70, 45), (150, 131)], ids=str)
 def test_larger_images(shape):
     images = pictures(*shape)

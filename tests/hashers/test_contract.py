@@ -169,6 +169,7 @@ def test_a_generator_is_a_random_state_too(name, data):
     np.testing.assert_array_equal(a, fitted(name, data, random_state=7).encode(data[0]))
 
 
+@pytest.mark.slow
 @every_method
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, np.uint8, np.int64])
 def test_every_numeric_type_gives_the_same_codes_up_to_rounding(name, dtype, data):
@@ -240,6 +241,7 @@ def test_pandas_output_has_a_name_for_every_bit(name, data):
     np.testing.assert_array_equal(out.to_numpy(), new(name, n_bits=3, random_state=0).fit(X, y).transform(X))
 
 
+@pytest.mark.slow
 @every_method
 def test_learned_codes_find_neighbors_better_than_chance(name, data):
     from hashlearn.evaluation import Truth, euclidean_neighbors, evaluate

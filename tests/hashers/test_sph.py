@@ -173,6 +173,7 @@ def test_small_differences_far_from_the_origin_are_seen(X, dtype):
     assert (hasher.transform(X.astype(dtype)) == moved.transform((X + offset).astype(dtype))).mean() > 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* samples:UserWarning")
 @pytest.mark.filterwarnings("ignore:SPH has not converged")
 @pytest.mark.parametrize(
@@ -200,6 +201,7 @@ def test_poor_data(make):
     assert (hasher.transform(data).sum(axis=0) >= len(data) // 2).all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:SPH has not converged")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n_distinct", [2, 5, 8])

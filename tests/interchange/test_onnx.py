@@ -137,6 +137,7 @@ def test_options_that_change_the_encoder(name, parameters, digits, tmp_path):
     assert differing(fitted(name, X[:400], y[:400], **parameters), X, tmp_path / "m.onnx") <= FEW
 
 
+@pytest.mark.slow
 @every_method
 def test_batches_of_any_size(name, digits, tmp_path):
     X, y = digits
@@ -148,6 +149,7 @@ def test_batches_of_any_size(name, digits, tmp_path):
         np.testing.assert_array_equal(codes, hasher.encode(X[:3])[:rows])
 
 
+@pytest.mark.slow
 @every_method
 def test_constant_features(name, digits, tmp_path):
     X, y = digits[0].copy(), digits[1]
@@ -155,6 +157,7 @@ def test_constant_features(name, digits, tmp_path):
     assert differing(fitted(name, X[:400], y[:400], 8), X, tmp_path / "m.onnx") <= FEW
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* samples:UserWarning")
 @every_method
 def test_samples_that_are_all_one(name, tmp_path):
@@ -233,6 +236,7 @@ def test_what_the_file_says(digits, tmp_path):
         ]
 
 
+@pytest.mark.slow
 @every_method
 def test_a_loaded_model_gives_the_same_file(name, digits, tmp_path):
     X, y = digits

@@ -614,6 +614,7 @@ def test_nothing_is_made_for_codes_that_have_changed_already(held, monkeypatch):
     assert index._make_tables(index._state, _tables.Shape(4, 16), new, wait=False) is index._content.tables
 
 
+@pytest.mark.slow
 def test_a_scan_answers_where_there_is_no_memory_for_tables(monkeypatch):
     index, codes = large_index()
     made = []
