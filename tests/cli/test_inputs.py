@@ -9,6 +9,7 @@ from PIL import Image
 import hashlearn
 from command_line import picture, run
 from hashlearn.cli.inputs import describe_dataset, find_kind
+from mean_color import MeanColor
 
 
 def test_a_model_file_says_its_split():
@@ -167,28 +168,6 @@ def test_a_folder_where_nothing_can_be_read_is_refused(tmp_path, made):
 
 
 # -- features ---------------------------------------------------------------------------------------------------------
-
-
-class MeanColor:
-    """An extractor without parameters: the mean color of a picture."""
-
-    name = "mean-color"
-    n_features = 3
-    image_shape = (5, 7, 3)
-
-    def prepare(self, path):
-        with Image.open(path) as image:
-            return np.asarray(image.convert("RGB").resize((7, 5)))
-
-    def describe(self, images):
-        return images.mean(axis=(1, 2), dtype=np.float32)
-
-    def description(self):
-        return {"kind": self.name}
-
-    @classmethod
-    def from_description(cls, description):
-        return cls()
 
 
 def test_other_features_are_fitted_and_encoded_with(tmp_path, monkeypatch):

@@ -35,6 +35,7 @@ from hashlearn.features import (
     read_folder,
     read_image,
 )
+from mean_color import MeanColor
 
 module = importlib.import_module("hashlearn.features.images")
 gist_module = importlib.import_module("hashlearn.features.gist")
@@ -113,28 +114,6 @@ def test_an_extractor_is_made_by_its_name():
             make_extractor(description)
     with pytest.raises(ValueError, match=r"version 1.*got None"):
         make_extractor({"kind": "gist"})
-
-
-class MeanColor:
-    """An extractor of another size: the mean color of the picture at 5 x 7."""
-
-    name = "mean-color"
-    n_features = 3
-    image_shape = (5, 7, 3)
-
-    def prepare(self, path):
-        with Image.open(path) as image:
-            return np.asarray(image.convert("RGB").resize((7, 5)))
-
-    def describe(self, images):
-        return images.mean(axis=(1, 2), dtype=np.float32)
-
-    def description(self):
-        return {"kind": self.name}
-
-    @classmethod
-    def from_description(cls, description):
-        return cls()
 
 
 def test_another_extractor_needs_a_line_in_the_dict_only(tmp_path, monkeypatch):

@@ -130,7 +130,7 @@ def test_every_parameter_is_documented_and_has_a_rule(name):
 
 
 @every_method
-@pytest.mark.parametrize("n_bits", [1, 7, 8, 12, 33, 64])
+@pytest.mark.parametrize("n_bits", [1, 7, 8, 12, 16, 31, 33, 64])
 def test_codes_are_packed_bits_of_the_signs(name, n_bits, data):
     hasher = fitted(name, data, n_bits)
     X = data[0]

@@ -246,8 +246,9 @@ class Collection:
 
     def encode(self, vectors: ArrayLike) -> Codes:
         """Compute the packed codes of vectors with the collection's model."""
-        ingest.check_shape(self.path, self._require_model(), vectors)
-        return self._require_model().encode(vectors)
+        model = self._require_model()
+        ingest.check_shape(self.path, model, vectors)
+        return model.encode(vectors)
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
