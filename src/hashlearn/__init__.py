@@ -13,11 +13,18 @@ if TYPE_CHECKING:
     from hashlearn.collection import Collection as Collection
     from hashlearn.hashers import *  # noqa: F403
     from hashlearn.hashers import Hasher
+    from hashlearn.interchange.pipeline import HashingPipeline as HashingPipeline
+    from hashlearn.interchange.pipeline import make_pipeline as make_pipeline
     from hashlearn.search import HammingIndex as HammingIndex
 
     load = Hasher.load
 
-_HOMES = {"Collection": "collection", "HammingIndex": "search"}
+_HOMES = {
+    "Collection": "collection",
+    "HammingIndex": "search",
+    "HashingPipeline": "interchange.pipeline",
+    "make_pipeline": "interchange.pipeline",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,6 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
@@ -215,10 +214,12 @@ def test_clone_pickle_pipeline_and_grid_search(name, data):
     assert copy.get_params() == hasher.get_params()
     assert not hasattr(copy, "n_bits_")
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(hasher)).encode(X), hasher.encode(X))
-    pipeline = make_pipeline(StandardScaler(), clone(hasher)).fit(X, y)
+    pipeline = hashlearn.make_pipeline(StandardScaler(), clone(hasher)).fit(X, y)
     # The hasher is the last step, and encodes and saves what the others make.
     expected = pipeline[-1].encode(pipeline[:-1].transform(X))
+    np.testing.assert_array_equal(pipeline.encode(X), expected)
     np.testing.assert_array_equal(codes.pack(pipeline.transform(X)), expected)
+    np.testing.assert_array_equal(clone(pipeline).fit(X, y).encode(X), expected)
 
     def length(estimator, X, y=None):
         return estimator.transform(X).shape[1]
