@@ -22,7 +22,7 @@ Ids = Integers
 
 
 def sample_rows(n: int, size: int | None, random_state: int | np.random.Generator) -> Indices | slice:
-    """Draw ``size`` of ``n`` row numbers, ascending; a slice of all rows if there are no more, or ``size`` is None."""
+    """Draw ``size`` of ``n`` row numbers, ascending; if ``size`` is None or at least ``n``, a slice of all rows."""
     if size is None or size >= n:
         return slice(None)
     return np.sort(np.random.default_rng(random_state).choice(n, size, replace=False))

@@ -275,15 +275,23 @@ def test_vectors_that_are_added_twice_are_noted(vectors, tmp_path):
     done = run("add", tmp_path / "x.hl", tmp_path / "more.npy", "--json")
     assert (json.loads(done.stdout)["added"], json.loads(done.stdout)["known_codes"]) == (10, 10)
     assert done.stderr == (
-        "hashlearn: note: the collection had the codes of 10 of the 10 vectors before: "
+        "hashlearn: note: the collection had the codes of all 10 vectors before: "
         "they may now be in it twice (hashlearn duplicates).\n"
     )
     assert run("add", tmp_path / "x.hl", tmp_path / "more.npy", "-q").stderr == ""
-    for rows, known in ((slice(56, 65), 0), (slice(60, 70), 5), (slice(69, 80), 0), (slice(79, 80), 1)):
-        write_vectors(tmp_path / "mixed.npy", X[rows])
-        done = run("add", tmp_path / "x.hl", tmp_path / "mixed.npy")
-        n = "1 vector" if known == 1 else "10 vectors"
-        assert (f"had the codes of {known} of the {n} before" in done.stderr) if known else done.stderr == ""
+    write_vectors(tmp_path / "one.npy", X[55:56])
+    assert "had the code of the vector before: it may" in run("add", tmp_path / "x.hl", tmp_path / "one.npy").stderr
+
+
+def test_equal_codes_of_other_vectors_are_not_noted(tmp_path):
+    X = np.random.default_rng(0).standard_normal((400, 8))
+    for name, rows in (("first", X[:300]), ("more", X[300:])):
+        write_vectors(tmp_path / f"{name}.npy", rows)
+    run("fit", tmp_path / "first.npy", "-m", "itq", "-b", 8, "-o", tmp_path / "m")
+    run("index", tmp_path / "m", tmp_path / "first.npy", "-o", tmp_path / "x.hl")
+    done = run("add", tmp_path / "x.hl", tmp_path / "more.npy", "--json")
+    assert 50 < json.loads(done.stdout)["known_codes"] < 100
+    assert done.stderr == ""
 
 
 def test_a_data_set_by_its_name(tmp_path):

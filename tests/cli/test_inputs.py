@@ -127,7 +127,7 @@ def test_labels_follow_the_sample(classes, tmp_path):
         (["photos", "--labels", "folders"], "itq learns without labels: leave --labels out."),
         (
             ["photos", "-m", "ksh", "--labels", "three.txt"],
-            "labels must have a label for each of the 25 pictures; got 3.",
+            "--labels must have a label for each of the 25 pictures; it has 3.",
         ),
         (["photos", "-m", "ksh", "--labels", "none.txt"], "error: --labels names none.txt, which does not exist."),
         (
@@ -136,12 +136,18 @@ def test_labels_follow_the_sample(classes, tmp_path):
         ),
         (["photos", "-m", "ksh", "--labels", "dogs"], "error: --labels must be a file; dogs is not."),
         (["x.npy", "-m", "ksh", "--labels", "none.txt"], "error: --labels names none.txt, which does not exist."),
-        (["photos", "-m", "ksh", "--labels", "same.txt"], "labels must be of at least two classes; got one, cat."),
+        (
+            ["photos", "-m", "ksh", "--labels", "same.txt"],
+            "ksh learns from at least two classes; --labels gives only cat.",
+        ),
         (
             ["dogs", "-m", "ksh", "--labels", "folders"],
-            "need every picture in a subfolder of dogs; 2 of 2 are not, 0.png first.",
+            "need every picture in a subfolder of dogs; 2 of 2 are not in one, such as 0.png.",
         ),
-        (["one", "-m", "ksh", "--labels", "folders"], "labels must be of at least two classes; got one, cats."),
+        (
+            ["one", "-m", "ksh", "--labels", "folders"],
+            "ksh learns from at least two classes; --labels gives only cats.",
+        ),
         (["photos", "--labels", "folders", "-m", "ksh", "--sample", "1"], "--sample must be at least 2; got 1."),
         (["x.npy", "-m", "ksh", "--labels", "folders"], "ksh learns from labels: give them with --labels FILE."),
     ],

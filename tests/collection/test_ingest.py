@@ -166,12 +166,12 @@ def test_vectors_that_are_added_again_are_counted(tmp_path, n_bits, monkeypatch)
     model = hashlearn.LSH(n_bits=n_bits, random_state=0).fit(X)
     with Collection.create(tmp_path / "x.hl", model=model) as collection:
         # Equal codes within one call are no sign of an earlier call.
-        assert collection.add_vectors(np.concatenate([X, X])) == Ingested(added=100)
+        assert collection.add_vectors(np.concatenate([X, X]), count_known=True) == Ingested(added=100)
         known = {code.tobytes() for code in model.encode(X)}
         common = sum(code.tobytes() in known for code in model.encode(other))
-        result = collection.add_vectors(np.concatenate([other, X]))
+        result = collection.add_vectors(np.concatenate([other, X]), count_known=True)
         assert result == Ingested(added=80, known_codes=50 + common)
-        assert collection.add_vectors(X[:3], ids=[1000, 1001, 1002]).known_codes == 0  # their ids tell
+        assert collection.add_vectors(X).known_codes == 0  # not counted
         with pytest.raises(ValueError, match="not both"):
             collection.add_vectors(X[:3], ids=[1, 2, 3], by_row=True)
 
@@ -214,6 +214,7 @@ def test_arguments_that_are_refused(call, why, tmp_path):
     [
         ({"model": "model"}, "model must be a fitted hasher, .*; got 'model'"),
         ({"model": hashlearn.LSH}, "model must be a fitted hasher"),
+        ({"model": hashlearn.make_pipeline(hashlearn.LSH())}, "for a pipeline, give n_bits instead, and add its codes"),
         ({"model": hashlearn.LSH()}, "not fitted"),
         ({"n_bits": "8"}, "n_bits must be a whole number of at least 1; got '8'"),
         ({"n_bits": 8, "info": [1]}, r"info must be a dict of JSON values; got \[1\]"),

@@ -503,10 +503,10 @@ def test_a_folder_where_nothing_can_be_read(labeled):
     ("options", "words"),
     [
         ({"labels": [1, 2]}, "labels must have a label for each of the 10 pictures; got 2."),
-        ({"labels": ["a"] * 10}, "labels must be of at least two classes; got one, a."),
-        ({"labels": "dogs"}, "labels must be a list of labels, one per item; got 'dogs'."),
+        ({"labels": "folder"}, "labels must be 'folders' or a sequence of labels; got 'folder'."),
+        ({"random_state": -1}, "random_state must be at least 0; got -1."),
+        ({"random_state": "x"}, "random_state must be a whole number of at least 0; got 'x'."),
         ({"labels": [None] * 10}, "labels must have a label for every item; item 0 has none"),
-        ({"labels": "folders", "sample": 1}, "labels must be of at least two classes; got one"),
         ({"sample": 0}, "sample must be at least 1; got 0."),
         ({"sample": 2.5}, "sample must be a whole number of at least 1; got 2.5."),
     ],
@@ -516,5 +516,7 @@ def test_labels_and_sample_are_checked_before_any_picture_is_read(options, words
     with pytest.raises(ValueError, match=re.escape(words)):
         read_folder(labeled, SMALL, **options)
     (labeled / "0.png").touch()
-    with pytest.raises(ValueError, match=r"labels from folders need every .*photos; 1 of 11 are not, 0.png first\."):
+    with pytest.raises(
+        ValueError, match=r"labels from folders need every .*photos; 1 of 11 are not in one, such as 0.png\."
+    ):
         read_folder(labeled, SMALL, labels="folders")

@@ -215,7 +215,7 @@ def test_clone_pickle_pipeline_and_grid_search(name, data):
     assert not hasattr(copy, "n_bits_")
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(hasher)).encode(X), hasher.encode(X))
     pipeline = hashlearn.make_pipeline(StandardScaler(), clone(hasher)).fit(X, y)
-    # The hasher is the last step, and encodes and saves what the others make.
+    # The hasher is the last step, and encodes what the others make.
     expected = pipeline[-1].encode(pipeline[:-1].transform(X))
     np.testing.assert_array_equal(pipeline.encode(X), expected)
     np.testing.assert_array_equal(codes.pack(pipeline.transform(X)), expected)

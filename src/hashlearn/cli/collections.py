@@ -81,7 +81,8 @@ def add(
             if len(inputs) != 1:
                 raise ValueError(f"{collection} was made of vectors: add one file of vectors at a time.")
             data = _read_vectors(inputs[0], "database", key, opened)
-            ingested = opened.add_vectors(data.X, ids=_read_ids(ids), payloads=_read_payloads(payloads))
+            new_ids, values = _read_ids(ids), _read_payloads(payloads)
+            ingested = opened.add_vectors(data.X, ids=new_ids, payloads=values, count_known=new_ids is None)
         else:
             refuse_options(f"{collection} is made of pictures", key=key, ids=ids, payloads=payloads)
             for input in inputs:
@@ -119,9 +120,10 @@ def _show_ingested(collection: Collection, ingested: Ingested, as_json: bool) ->
         "known_codes": ingested.known_codes,
         "unreadable": [{"path": path, "reason": reason} for path, reason in ingested.unreadable],
     }
-    if ingested.known_codes and 2 * ingested.known_codes >= ingested.added:
-        known = f"{ingested.known_codes:,} of the {count(ingested.added, 'vector')}"
-        note(f"the collection had the codes of {known} before: they may now be in it twice (hashlearn duplicates).")
+    if ingested.known_codes and ingested.known_codes == ingested.added:
+        one = ingested.added == 1
+        codes, they = ("code of the vector", "it") if one else (f"codes of all {ingested.added:,} vectors", "they")
+        note(f"the collection had the {codes} before: {they} may now be in it twice (hashlearn duplicates).")
     words = [f"{count(ingested.added, 'item')} added"]
     if ingested.already_present:
         words.append(f"{ingested.already_present:,} already present")

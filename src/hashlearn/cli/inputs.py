@@ -79,7 +79,7 @@ def is_picture(query: str, collection: Collection) -> bool:
 
 
 def check_file(option: str, path: str | Path) -> None:
-    """Refuse an option that names a missing file, or no file."""
+    """Refuse an option whose value is not the path of an existing file."""
     if not Path(path).exists():
         raise FileNotFoundError(f"{option} names {path}, which does not exist.")
     if not Path(path).is_file():
@@ -193,17 +193,30 @@ def _choose_extractor(name: str, side: int | None) -> Extractor:
 def _read_training_pictures(
     folder: str, hasher: Hasher, extractor: Extractor, labels: Any, sample: int | None, seed: int
 ) -> Vectors:
-    from hashlearn.features import find_images
-
-    if hasher.supervised and labels is None:
-        in_subfolders = all("/" in path for path in find_images(folder))
-        hint = "--labels folders takes the names of the subfolders" if in_subfolders else "give them with --labels FILE"
-        raise ValueError(f"{hasher.name} learns from labels: {hint}.")
+    if hasher.supervised:
+        _check_picture_labels(folder, hasher, labels)
     sample = _MAX_TRAINING_PICTURES if sample is None else sample
     data = _read_pictures(folder, extractor, skip_unreadable=True, labels=labels, sample=sample, random_state=seed)
     if len(data.X) < 2:
         raise ValueError(f"{folder} must hold at least 2 pictures that can be read; found {len(data.X)}.")
     return data
+
+
+def _check_picture_labels(folder: str, hasher: Hasher, labels: Any) -> None:
+    """Refuse labels that ``hasher`` can't learn from, before any picture is read."""
+    from hashlearn.features import find_images
+
+    paths = find_images(folder)
+    in_subfolders = all("/" in path for path in paths)
+    if labels is None:
+        hint = "--labels folders takes the names of the subfolders" if in_subfolders else "give them with --labels FILE"
+        raise ValueError(f"{hasher.name} learns from labels: {hint}.")
+    if isinstance(labels, str):  # folders
+        labels = [path.partition("/")[0] for path in paths] if in_subfolders else []  # read_folder says which are not
+    elif len(labels) != len(paths):
+        raise ValueError(f"--labels must have a label for each of the {len(paths):,} pictures; it has {len(labels):,}.")
+    if len(set(labels)) == 1:
+        raise ValueError(f"{hasher.name} learns from at least two classes; --labels gives only {labels[0]}.")
 
 
 # -- pictures ---------------------------------------------------------------------------------------------------------

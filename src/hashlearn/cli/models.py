@@ -73,7 +73,7 @@ def fit(
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of all random choices: of the sample and of the method. Default: 0.")
+        int | None, typer.Option(min=0, help="Seed of all random choices: of the sample and of the method. Default: 0.")
     ] = None,
     parameter: Annotated[
         list[str] | None, typer.Option("--parameter", "-p", help="A parameter of the method, name=value; repeatable.")
@@ -140,7 +140,7 @@ def make_hasher(method: str, bits: int, seed: int | None, parameters: list[str])
 
 def parameter_names(method: type[Hasher]) -> list[str]:
     """Parameters for -p: not those that are options, nor those that only Python can set."""
-    return [name for name in method._get_param_names() if name not in (*_OPTIONS, *method._not_saved)]
+    return [name for name in method.saved_parameters() if name not in _OPTIONS]
 
 
 def _parse_parameter(text: str) -> Any:

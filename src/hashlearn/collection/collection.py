@@ -105,7 +105,10 @@ class Collection:
         if (model is None) == (n_bits is None):
             raise ValueError("a collection takes either a model or n_bits.")
         if not isinstance(model, (Hasher, NoneType)):
-            raise ValueError(f"model must be a fitted hasher, such as hashlearn.load returns; got {shown(model)}.")
+            raise ValueError(
+                "model must be a fitted hasher, such as hashlearn.load returns (for a pipeline, give n_bits instead, "
+                f"and add its codes); got {shown(model)}."
+            )
         check_target(path)
         meta: dict[str, Any] = {"hashlearn": version("hashlearn"), "info": info_text({} if info is None else info)}
         meta["next_id"] = int(check_ids([first_id])[0])
@@ -245,7 +248,16 @@ class Collection:
         )
 
     def encode(self, vectors: ArrayLike) -> Codes:
-        """Compute the packed codes of vectors with the collection's model."""
+        """Compute the packed codes of vectors with the collection's model.
+
+        Parameters
+        ----------
+        vectors : array-like of shape (n, n_features)
+
+        Returns
+        -------
+        codes : ndarray of shape (n, n_bytes), uint8
+        """
         model = self._require_model()
         ingest.check_shape(self.path, model, vectors)
         return model.encode(vectors)
@@ -265,6 +277,12 @@ class Collection:
             Show a progress bar. None: only on a terminal.
         batch
             Number of pictures per transaction. None: as many as are read at once.
+
+        Returns
+        -------
+        ingested : Ingested
+            How many were added and how many were known. Pictures that can't be read are left out and listed in its
+            ``unreadable``.
         """
         return ingest.add_images(self, self._require_extractor(), images, show_progress=show_progress, batch=batch)
 
@@ -275,6 +293,7 @@ class Collection:
         ids: ArrayLike | None = None,
         payloads: Sequence[Any] | None = None,
         by_row: bool = False,
+        count_known: bool = False,
         show_progress: bool | None = None,
     ) -> Ingested:
         """Add vectors in batches, each of which is one transaction.
@@ -290,10 +309,19 @@ class Collection:
         by_row
             Use the row numbers as ids and skip those that are in the collection. After an interruption, the same call
             resumes.
+        count_known
+            Count the vectors whose codes were in the collection before (``Ingested.known_codes``), which takes a pass
+            over all codes.
         show_progress
             Show a progress bar. None: only on a terminal.
+
+        Returns
+        -------
+        ingested : Ingested
+            How many were added, and how many were known.
         """
-        return ingest.add_vectors(self, vectors, ids=ids, payloads=payloads, by_row=by_row, show_progress=show_progress)
+        options: dict[str, Any] = {"by_row": by_row, "count_known": count_known, "show_progress": show_progress}
+        return ingest.add_vectors(self, vectors, ids=ids, payloads=payloads, **options)
 
     @renamed_parameter("unless_there", "skip_known")
     def add(
@@ -323,7 +351,8 @@ class Collection:
 
         Returns
         -------
-        The ids of the items that were added.
+        ids : ndarray of shape (n_added,), int64
+            The ids of the items that were added.
         """
         array = check_codes(codes, self.n_bits)
         n = len(array)
@@ -332,7 +361,17 @@ class Collection:
         return self._store.add(array, given, *columns, skip_known=skip_known)
 
     def remove(self, ids: ArrayLike) -> None:
-        """Remove items. Raises a ValueError and removes nothing if an id is unknown or given twice."""
+        """Remove items.
+
+        Parameters
+        ----------
+        ids : array-like of int
+
+        Raises
+        ------
+        ValueError
+            An id is unknown or given twice. Nothing is removed.
+        """
         self._store.remove(check_ids(ids))
 
     def update(
@@ -345,7 +384,18 @@ class Collection:
     ) -> None:
         """Replace codes, sources or payloads of items; those that are not given are kept.
 
-        Raises a ValueError and changes nothing if an id is unknown or given twice.
+        Parameters
+        ----------
+        ids : array-like of int
+        codes : array-like of shape (n, n_bytes), optional
+        sources : sequence of str or None, optional
+        payloads : sequence, optional
+            JSON values.
+
+        Raises
+        ------
+        ValueError
+            An id is unknown or given twice. Nothing is changed.
         """
         given = check_ids(ids)
         n = len(given)
@@ -382,21 +432,48 @@ class Collection:
 
         Returns
         -------
-        A list for each query, ordered by (distance, id).
+        results : list of lists of Match
+            A list for each query, ordered by (distance, id).
         """
         return queries.search_codes(self, self.encode(vectors), k, radius)
 
     def search_images(self, images: Images, k: int | None = None, *, radius: int | None = None) -> list[list[Match]]:
-        """Find the items nearest to each picture; see :meth:`search_vectors`.
+        """Find the items nearest to each picture.
 
-        ``images`` is the path of a picture, or a sequence of paths. An :class:`~hashlearn.errors.ImageError` is raised
-        if a picture can't be read.
+        Parameters
+        ----------
+        images
+            The path of a picture, or a sequence of paths.
+        k, radius
+            As for :meth:`search_vectors`.
+
+        Returns
+        -------
+        results : list of lists of Match
+            A list for each picture, ordered by (distance, id).
+
+        Raises
+        ------
+        ImageError
+            A picture can't be read.
         """
         vectors = queries.read_images(self._require_extractor(), images)
         return self.search_vectors(vectors, k, radius=radius)
 
     def search_ids(self, ids: ArrayLike, k: int | None = None, *, radius: int | None = None) -> list[list[Match]]:
-        """Find the items nearest to each of these items, itself included; see :meth:`search_vectors`."""
+        """Find the items nearest to each of these items, itself included.
+
+        Parameters
+        ----------
+        ids : array-like of int
+        k, radius
+            As for :meth:`search_vectors`.
+
+        Returns
+        -------
+        results : list of lists of Match
+            A list for each id, ordered by (distance, id).
+        """
         given = check_ids(ids, distinct=False)
         self._store.check_known(given)
         return queries.search_codes(self, self.index.reconstruct(given), k, radius)
@@ -412,8 +489,21 @@ class Collection:
     def get(self, ids: ArrayLike, *, skip_missing: bool = False) -> list[Item]:
         """Return the items with these ids, in their order.
 
-        Raises a ValueError if an id is unknown. With ``skip_missing`` it is left out instead, for items that another
-        process may have removed since a search returned them.
+        Parameters
+        ----------
+        ids : array-like of int
+        skip_missing : bool
+            Leave out unknown ids, such as those of items that another process has removed since a search returned
+            them.
+
+        Returns
+        -------
+        items : list of Item
+
+        Raises
+        ------
+        ValueError
+            An id is unknown, and ``skip_missing`` is False.
         """
         given = check_ids(ids, distinct=False).tolist()
 
@@ -429,7 +519,20 @@ class Collection:
     def batches(self, size: int = 10_000) -> Iterator[tuple[Codes, list[Item]]]:
         """Iterate over codes and items, by id, as they are in the file at the start, whatever others change meanwhile.
 
-        Raises a :class:`~hashlearn.errors.CollectionError` after the last batch if the checksum is wrong.
+        Parameters
+        ----------
+        size : int
+            Items per batch.
+
+        Yields
+        ------
+        codes : ndarray of shape (n, n_bytes), uint8
+        items : list of Item
+
+        Raises
+        ------
+        CollectionError
+            After the last batch, if the checksum is wrong.
         """
         for rows in self._database.rows(size):
             texts = zip(rows.ids.tolist(), rows.sources, rows.payloads, strict=True)
@@ -444,7 +547,14 @@ class Collection:
     def find_ids(self, sources: Sequence[str] | None = None) -> dict[str, list[int]]:
         """Map sources to the ids of their items, ascending.
 
-        ``sources``: those to look up; unknown ones are left out. None: all.
+        Parameters
+        ----------
+        sources : sequence of str, optional
+            Those to look up; unknown ones are left out. None: all.
+
+        Returns
+        -------
+        ids : dict of str to list of int
         """
         return self._store.find_ids(None if sources is None else check_sources(sources))
 

@@ -35,7 +35,8 @@ def near_duplicates(index: HammingIndex, radius: int, *, show_progress: bool | N
 
     Returns
     -------
-    Groups of ascending ids; the largest group first, then by their first id.
+    groups : list of ndarray, int64
+        Groups of ascending ids; the largest group first, then by their first id.
     """
     ids, codes = index.snapshot()
     if radius < 0:

@@ -44,8 +44,8 @@ class Ingested:
     unreadable
         Pictures that can't be read: path and reason.
     known_codes
-        Number of vectors, added under new ids, whose codes were in the collection before. If it is close to ``added``,
-        the vectors may have been added before.
+        Number of vectors whose codes were in the collection before, if they were counted (``count_known``). Different
+        vectors may have equal codes, but if all of their codes are known, they may have been added before.
     """
 
     added: int = 0
@@ -237,6 +237,7 @@ def add_vectors(
     ids: ArrayLike | None,
     payloads: Sequence[Any] | None,
     by_row: bool,
+    count_known: bool,
     show_progress: bool | None,
 ) -> Ingested:
     """See :meth:`Collection.add_vectors`."""
@@ -260,7 +261,7 @@ def add_vectors(
     if not by_row and numbers is not None:
         collection.refresh()
         collection._store.check_new(numbers)
-    known = np.sort(_sortable(collection.index.codes)) if numbers is None else None
+    known = np.sort(_sortable(collection.index.codes)) if count_known else None
     with progress_bar("indexing", n, unit="vectors", show=show_progress) as advance:
         for start in range(0, n, _BATCH):
             rows = np.arange(start, min(start + _BATCH, n))

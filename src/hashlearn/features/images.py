@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from hashlearn._arrays import Array, sample_rows
-from hashlearn.errors import ImageError, check_count, renamed_parameter
+from hashlearn.errors import ImageError, check_count, renamed_parameter, shown
 from hashlearn.features._picture import read_picture
 from hashlearn.labels import label_list
 from hashlearn.progress import progress_bar
@@ -75,7 +75,8 @@ def find_images(folder: StrPath) -> list[str]:
 
     Returns
     -------
-    Paths relative to ``folder``, with ``/``, sorted.
+    paths : list of str
+        Paths relative to ``folder``, with ``/``, sorted.
 
     Raises
     ------
@@ -233,11 +234,15 @@ def read_folder(
     show_progress
         Show a progress bar. None: only on a terminal.
 
+    Returns
+    -------
+    data : ImageData
+
     Raises
     ------
     ValueError
-        There is no picture; or the labels are not one for each picture, or, after sampling, of one class only. Labels
-        are checked before the first picture is read.
+        There is no picture, or the labels are not one for each picture. Both are checked before the first picture is
+        read.
 
     Examples
     --------
@@ -250,17 +255,24 @@ def read_folder(
     >>> data.vectors.shape, data.paths, data.labels, data.unreadable
     ((2, 512), ['cat/1.png', 'dog/1.png'], ['cat', 'dog'], [])
     """
+    if not isinstance(getattr(extractor, "n_features", None), int):
+        raise ValueError(f"extractor must be an Extractor, such as GistExtractor(); got {shown(extractor)}.")
+    if not isinstance(random_state, np.random.Generator):
+        check_count("random_state", random_state, least=0)
     paths = find_images(folder)
     classes = None if labels is None else dict(zip(paths, _labels(folder, paths, labels), strict=True))
     rows = sample_rows(len(paths), None if sample is None else check_count("sample", sample), random_state)
     paths = [paths[row] for row in np.arange(len(paths))[rows]]
-    if classes is not None and len({classes[path] for path in paths}) == 1:
-        raise ValueError(f"labels must be of at least two classes; got one, {classes[paths[0]]}.")
     readable: list[str] = []
     unreadable: dict[str, str] = {}
     blocks = [np.empty((0, extractor.n_features), np.float32)]
     with progress_bar("reading", len(paths), unit="pictures", show=show_progress) as advance:
-        for names, block in image_vectors(folder, paths, extractor, on_error=unreadable.__setitem__):
+
+        def skip(path: str, reason: str) -> None:
+            unreadable[path] = reason
+            advance(1)
+
+        for names, block in image_vectors(folder, paths, extractor, on_error=skip):
             readable += names
             blocks.append(block)
             advance(len(names))
@@ -270,13 +282,15 @@ def read_folder(
 
 def _labels(folder: StrPath, paths: list[str], labels: Any) -> list[Hashable]:
     """Return a label for each path."""
-    if not isinstance(labels, str) or labels != "folders":
+    if isinstance(labels, str) and labels != "folders":
+        raise ValueError(f"labels must be 'folders' or a sequence of labels; got {shown(labels)}.")
+    if not isinstance(labels, str):
         values = label_list(labels, "labels")
         if len(values) != len(paths):
             raise ValueError(f"labels must have a label for each of the {len(paths):,} pictures; got {len(values):,}.")
         return values
     outside = [path for path in paths if "/" not in path]
     if outside:
-        words = f"{len(outside):,} of {len(paths):,} are not, {outside[0]} first"
+        words = f"{len(outside):,} of {len(paths):,} are not in one, such as {outside[0]}"
         raise ValueError(f"labels from folders need every picture in a subfolder of {os.fspath(folder)}; {words}.")
     return [path.partition("/")[0] for path in paths]

@@ -65,7 +65,10 @@ class Residual:
         return gram, self.L * (2 * C @ C.T - np.outer(total, total))
 
     def _total(self, work: Callable[[slice], tuple[Any, ...]]) -> list[Any]:
-        """The sum over all blocks of samples, item by item, of ``work(block)``; the blocks are shared among threads."""
+        """The sum over all blocks of samples, item by item, of ``work(block)``; the blocks are shared among threads.
+
+        Lists are joined. (:func:`._blocks.total` adds in another order, and so rounds differently.)
+        """
         groups = in_parts(self._blocks, 2 * cores())  # a few long tasks: a block is done in less time than a task takes
 
         def works(group: list[slice]) -> list[tuple[Any, ...]]:
@@ -76,14 +79,9 @@ class Residual:
 
     def values(self, a: Floats) -> Floats:
         """K̄a (m,)."""
-        out, a = np.empty(len(self)), a.astype(self.KT.dtype)
-
-        def part(block: slice) -> tuple[()]:
-            out[block] = a @ self.KT[:, block]
-            return ()
-
-        self._total(part)
-        return out
+        a = a.astype(self.KT.dtype)
+        (values,) = self._total(lambda block: ([a @ self.KT[:, block]],))
+        return np.concatenate(values, dtype=np.float64)
 
     def sums(self, v: Floats) -> Sums:
         """Of v (m,)."""
@@ -91,20 +89,18 @@ class Residual:
 
     def squash(self, z: Floats) -> tuple[Floats, Sums]:
         """φ (m,) of z = K̄a, and its sums."""
-        phi = np.empty(len(self))
 
-        def part(block: slice) -> tuple[Floats, Floats]:
-            out = phi[block]
-            np.negative(z[block], out=out)
+        def part(block: slice) -> tuple[list[Floats], Floats, Floats]:
+            out = np.negative(z[block])
             with np.errstate(over="ignore"):  # e^{−z} = ∞ gives −1
                 np.exp(out, out=out)
             out += 1
             np.divide(2, out, out=out)
             out -= 1
-            return self._sums(out, block)
+            return [out], *self._sums(out, block)
 
-        sums = self._total(part)
-        return phi, Sums(*sums)
+        phi, *sums = self._total(part)
+        return np.concatenate(phi), Sums(*sums)
 
     def _sums(self, v: Floats, block: slice) -> tuple[Floats, Floats]:
         """Yᵀv and Bᵀv over the samples of a block, v theirs."""

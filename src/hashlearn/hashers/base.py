@@ -321,6 +321,11 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         return self.n_bits_
 
     @classmethod
+    def saved_parameters(cls) -> list[str]:
+        """The names of the parameters, without those that only a running program can have, such as callbacks."""
+        return [name for name in cls._get_param_names() if name not in cls._not_saved]
+
+    @classmethod
     def draws(cls) -> bool:
         """Whether the method has a ``random_state``; whether it has an effect is :attr:`is_random`."""
         return "random_state" in cls._get_param_names()

@@ -104,8 +104,8 @@ class UDHDNN(DNNHasher):
         How many neighbors of each query count; they are looked for among at most 50,000 other samples. Best is the
         share of them that a search is meant to find.
     random_state : int, Generator or None, default=None
-        Seed of ITQ's first rotation and of all other draws. Relaxed, it must be left alone unless ``init="itq"``,
-        ``validation`` or ``hidden_units`` is given: nothing is drawn.
+        Seed of ITQ's first rotation and of all other draws. With ``constraint="relaxed"`` nothing is drawn, so that it
+        must be None, unless ``init="itq"``, ``validation`` or ``hidden_units`` is given.
     show_progress : bool, default=None
         Whether to show a progress bar; None: on a terminal.
     callback : callable, default=None

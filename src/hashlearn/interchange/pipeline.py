@@ -1,7 +1,8 @@
-"""A scikit-learn pipeline that ends with a hasher, and returns packed codes as the hasher does."""
+"""A scikit-learn pipeline that ends with a hasher, with the hasher's ``encode`` and ``save``."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hashlearn.hashers.base import Hasher
 
 
 class HashingPipeline(pipeline.Pipeline):
-    """A scikit-learn ``Pipeline`` whose last step is a hasher, with the hasher's ``encode``.
+    """A scikit-learn ``Pipeline`` whose last step is a hasher, with the hasher's ``encode`` and ``save``.
 
     Parameters
     ----------
@@ -44,22 +45,57 @@ class HashingPipeline(pipeline.Pipeline):
         -------
         codes : ndarray of shape (n_samples, ceil(n_bits / 8)), uint8
         """
-        last = self.steps[-1][1]
-        if not isinstance(last, Hasher):
-            raise TypeError(f"the last step of a HashingPipeline must be a hasher; got {type(last).__name__}.")
-        return last.encode(self[:-1].transform(X) if len(self.steps) > 1 else X)
+        hasher = _hasher(self.steps)
+        return hasher.encode(self[:-1].transform(X) if len(self.steps) > 1 else X)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file, if the hasher is the only step.
+
+        A model file has no place for the steps before a hasher: scikit-learn stores those by pickling only. To keep
+        them, save the hasher with ``pipeline[-1].save(path)`` and the other steps, ``pipeline[:-1]``, with joblib.
+
+        Parameters
+        ----------
+        path : str or path
+            The file to write.
+        """
+        hasher = _hasher(self.steps)
+        if len(self.steps) > 1:
+            raise ValueError(
+                "a model file holds a hasher alone: save it with pipeline[-1].save(path), and the steps before it, "
+                "pipeline[:-1], with joblib."
+            )
+        hasher.save(path)
 
 
-def make_pipeline(*steps: Any) -> HashingPipeline:
-    """Return a pipeline of transformers and, last, a hasher; as ``sklearn.pipeline.make_pipeline``, with ``encode``.
+def _hasher(steps: list[tuple[str, Any]]) -> Hasher:
+    last = steps[-1][1]
+    if not isinstance(last, Hasher):
+        raise TypeError(f"the last step of a HashingPipeline must be a hasher; got {type(last).__name__}.")
+    return last
+
+
+def make_pipeline(*steps: Any, **options: Any) -> HashingPipeline:
+    """Return a pipeline of transformers and, last, a hasher, with the hasher's ``encode`` and ``save``.
 
     Parameters
     ----------
     *steps : estimator
         Each is named after its class.
+    **options
+        ``memory``, ``transform_input`` and ``verbose``, as for ``sklearn.pipeline.make_pipeline``.
 
     Returns
     -------
     pipeline : HashingPipeline
+
+    Examples
+    --------
+    >>> import hashlearn
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> hashlearn.make_pipeline(StandardScaler(), hashlearn.LSH(n_bits=16)).steps[-1][0]
+    'lsh'
     """
-    return HashingPipeline(pipeline.make_pipeline(*steps).steps)
+    plain = pipeline.make_pipeline(*steps, **options)
+    _hasher(plain.steps)
+    return HashingPipeline(**plain.get_params(deep=False))

@@ -146,7 +146,7 @@ class HammingIndex:
 
         Returns
         -------
-        The ids.
+        ids : ndarray of shape (n,), int64
 
         Raises
         ------
