@@ -172,7 +172,7 @@ def test_keeps_distances_of_codewords_at_little_cost(Y, b):
         p = np.bincount(index, minlength=len(C)) / len(index)
         w = np.outer(p, p)
         d = np.linalg.norm(C[:, None] - C, axis=2)
-        root = np.sqrt(kmh._hamming(b))
+        root = np.sqrt(kmh.hamming_distances(b))
         s = (w * d * root).sum() / (w * root**2).sum()
         return (w * (d - s * root) ** 2).sum()
 

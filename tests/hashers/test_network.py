@@ -195,6 +195,20 @@ def test_rows_are_centered_and_scaled(dtype, tmp_path):
         np.testing.assert_allclose(block, expected[10:20], rtol=1e-5, atol=1e-5)
         (total,) = rows.total(lambda block, X: [X.sum(axis=0, dtype=np.float64)])
         np.testing.assert_allclose(total, expected.sum(axis=0), atol=1e-3)
+        np.testing.assert_allclose(rows.take(np.array([7, 3, 7])), expected[[7, 3, 7]], rtol=1e-5, atol=1e-5)
+
+
+def test_rows_are_rounded_after_their_offset_is_taken_off(tmp_path, monkeypatch):
+    X = 1e9 + np.random.default_rng(5).standard_normal((50, 3))  # float32 would be off by up to 32
+    np.save(tmp_path / "x.npy", X)
+    monkeypatch.setattr(_blocks, "_SHARE_OF_MEMORY", 0.0)
+    for source in (X, np.load(tmp_path / "x.npy", mmap_mode="r")):
+        rows = Rows(source, np.full(3, 1e9), 2.0, in_order, dtype=np.float32)
+        assert rows.streamed == (source is not X)
+        for block in (slice(10, 20), np.array([4, 2, 4])):
+            taken = rows[block] if isinstance(block, slice) else rows.take(block)
+            assert taken.dtype == np.float32
+            np.testing.assert_allclose(taken, (X[block] - 1e9) / 2, rtol=1e-6)
 
 
 @given(st.integers(0, 300), st.integers(1, 40))

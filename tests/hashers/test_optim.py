@@ -80,6 +80,17 @@ def test_adam_equals_the_paper_algorithm():
         assert value == gradients[t - 1]
 
 
+def test_adam_takes_its_rate_from_a_schedule_and_its_type_from_the_start():
+    gradients = np.array([1.0, -0.5, 3.0, 0.25])
+    rates = {1: 0.1, 2: 0.3, 3: 0.2, 4: 0.0}
+    steps = adam(lambda theta, g: ({}, np.array([g])), np.zeros(1, np.float32), gradients, rate=rates.__getitem__)
+    points = [theta.copy() for theta, _ in steps]
+    assert {point.dtype for point in points} == {np.dtype(np.float32)}
+    at_one = [adam_by_hand(gradients[:t], 1.0) for t in range(5)]
+    expected = np.cumsum([rates[t] * (at_one[t] - at_one[t - 1]) for t in range(1, 5)])
+    np.testing.assert_allclose(np.concatenate(points), expected, rtol=1e-6)
+
+
 def test_adam_lowers_an_objective_and_leaves_its_start_alone():
     start = np.zeros(3)
     *_, (theta, _) = adam(lambda theta, _: bowl(theta), start, range(2000), rate=0.05)

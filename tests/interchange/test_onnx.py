@@ -27,6 +27,7 @@ SHORT = {
     "bre": {"anchors_per_bit": 10, "max_iter": 1},
     "kmh": {"bits_per_subspace": 1},  # of every length; 4 and 8 below
     "sph": {"max_iter": 30},
+    "neighbor-hash": {"n_hidden": 8, "code": "bits"},  # cells below
 }
 # Differences in rounding beside the library's own: other orders of sums, and tanh of 5 units in the last place.
 TIMES = 8
@@ -119,6 +120,8 @@ def test_of_vectors_as_many_and_as_long_as_real_ones(name, tmp_path):
         ("lsh", {"center": False}),
         ("kmh", {"n_bits": 16, "bits_per_subspace": 4}),
         ("kmh", {"n_bits": 8, "bits_per_subspace": 8}),
+        ("neighbor-hash", {"n_bits": 8, "code": "cells"}),
+        ("neighbor-hash", {"n_bits": 12, "n_hidden": 0}),
         ("sdh", {"unit_length": False, "sigma": None}),
         ("sdh", {"sigma": None}),
         ("bre", {"kernel": "rbf"}),

@@ -261,6 +261,8 @@ def add_vectors(
     if not by_row and numbers is not None:
         collection.refresh()
         collection._store.check_new(numbers)
+    if count_known:
+        collection.refresh()
     known = np.sort(_sortable(collection.index.codes)) if count_known else None
     with progress_bar("indexing", n, unit="vectors", show=show_progress) as advance:
         for start in range(0, n, _BATCH):

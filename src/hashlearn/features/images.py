@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -255,7 +256,7 @@ def read_folder(
     >>> data.vectors.shape, data.paths, data.labels, data.unreadable
     ((2, 512), ['cat/1.png', 'dog/1.png'], ['cat', 'dog'], [])
     """
-    if not isinstance(getattr(extractor, "n_features", None), int):
+    if not isinstance(getattr(extractor, "n_features", None), Integral):
         raise ValueError(f"extractor must be an Extractor, such as GistExtractor(); got {shown(extractor)}.")
     if not isinstance(random_state, np.random.Generator):
         check_count("random_state", random_state, least=0)

@@ -11,6 +11,7 @@ from hashlearn.hashers.itq_cca import ITQCCA
 from hashlearn.hashers.kmh import KMH
 from hashlearn.hashers.ksh import KSH
 from hashlearn.hashers.lsh import LSH
+from hashlearn.hashers.neighbor_hash import NeighborHash
 from hashlearn.hashers.sdh import SDH
 from hashlearn.hashers.sdh_dnn import SDHDNN
 from hashlearn.hashers.sh import SH
@@ -19,7 +20,8 @@ from hashlearn.hashers.udh_dnn import UDHDNN
 
 #: Every method by its name. A class listed here is on the command line and in the contract tests.
 METHODS: dict[str, type[Hasher]] = {
-    method.name: method for method in (LSH, SH, ITQ, SPH, KMH, BA, DH, SDH, ITQCCA, KSH, BRE, UDHDNN, SDHDNN)
+    method.name: method
+    for method in (LSH, SH, ITQ, SPH, KMH, BA, DH, SDH, ITQCCA, KSH, BRE, UDHDNN, SDHDNN, NeighborHash)
 }
 
 __all__ = ["METHODS", "Hasher", "ModelMetadata", *(method.__name__ for method in METHODS.values())]

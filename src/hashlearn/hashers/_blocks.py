@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hashlearn._arrays import Array, Floats, Indices
-from hashlearn.hashers.steps import compute_type
+from hashlearn.hashers.steps import Float, compute_type
 from hashlearn.memory import free_memory
 from hashlearn.threads import ThreadMap, cores
 
@@ -96,6 +96,9 @@ class Rows:
     thread_map : ThreadMap
     beside : int, default=0
         How many numbers of the same type will be kept in memory for each row as well.
+    dtype : float32 or float64, optional
+        The type of the rows, which are rounded to it after they are centered and scaled. Default: float32 if that
+        holds X, else float64.
     """
 
     def __init__(
@@ -106,16 +109,18 @@ class Rows:
         thread_map: ThreadMap,
         *,
         beside: int = 0,
+        dtype: Float | None = None,
     ) -> None:
-        self.dtype = compute_type(X.dtype)
+        self._exact = compute_type(X.dtype)
+        self.dtype = self._exact if dtype is None else dtype
         self.shape: tuple[int, int] = X.shape
         self._X = X
         #: Whether rows are read whenever they are needed.
         self.streamed = is_mapped(X) and self._bytes(X.shape[1] + beside) > _SHARE_OF_MEMORY * free_memory()
         #: At most :data:`PARTS` lists of blocks of about equal size.
         self.parts = _even_parts(len(X))
-        self._offset = offset.astype(self.dtype)
-        self._factor = self.dtype(1 / scale)
+        self._offset = offset.astype(self._exact)
+        self._factor = self._exact(1 / scale)
         self._threads = thread_map
         self._prepared: Array | None = None
         if not self.streamed:
@@ -129,16 +134,24 @@ class Rows:
     def _bytes(self, width: int) -> int:
         return len(self) * width * np.dtype(self.dtype).itemsize
 
-    def _prepare(self, block: slice, out: Array | None = None) -> Array:
+    def _prepare(self, block: slice | Indices, out: Array | None = None) -> Array:
+        X = self._X[block]
         if out is None:  # in C order, whatever that of X is: products round differently otherwise
-            out = np.empty((block.stop - block.start, self.shape[1]), dtype=self.dtype)
-        X: Array = np.subtract(self._X[block], self._offset, out=out, dtype=self.dtype)
-        X *= self._factor
-        return X
+            out = np.empty(X.shape, dtype=self.dtype)
+        if self.dtype is self._exact:
+            np.subtract(X, self._offset, out=out, dtype=self.dtype)
+            out *= self._factor
+        else:  # rounded last
+            np.multiply(np.subtract(X, self._offset, dtype=self._exact), self._factor, out=out, casting="same_kind")
+        return out
 
     def __getitem__(self, block: slice) -> Array:
         """A block of rows; read-only by convention."""
         return self._prepare(block) if self._prepared is None else self._prepared[block]
+
+    def take(self, numbers: Indices) -> Array:
+        """Copy the rows with these numbers."""
+        return self._prepare(numbers) if self._prepared is None else self._prepared[numbers]
 
     def each(self, work: Callable[[slice, Array], object]) -> None:
         """Call ``work(block, X of the block)`` for every block, to fill arrays of another layout."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from hashlearn._arrays import Floats
+from hashlearn._arrays import Array, Floats
 
 Terms = dict[str, float]
 Objective = Callable[[Floats], tuple[Terms, Floats]]
@@ -114,27 +114,52 @@ def gradient_descent(objective: Objective, theta: Floats, rate: float) -> Iterat
 
 
 def adam(
-    objective: Callable[[Floats, Batch], tuple[Terms, Floats]],
-    theta: Floats,
+    objective: Callable[[Array, Batch], tuple[Terms, Array]],
+    theta: Array,
     batches: Iterable[Batch],
     *,
-    rate: float = 1e-3,
+    rate: float | Callable[[int], float] = 1e-3,
     beta1: float = 0.9,
     beta2: float = 0.999,
     epsilon: float = 1e-8,
-) -> Iterator[tuple[Floats, Terms]]:
+) -> Iterator[tuple[Array, Terms]]:
     """Yield the parameters after a step of Adam on each batch, and the terms on that batch before the step.
 
-    D. P. Kingma and J. Ba, "Adam: a method for stochastic optimization", ICLR 2015, Algorithm 1. The parameters are
-    one array that is changed in place: copy it to keep it.
+    D. P. Kingma and J. Ba, "Adam: a method for stochastic optimization", ICLR 2015, Algorithm 1.
+
+    Parameters
+    ----------
+    objective : callable
+        Of the parameters and a batch; returns the terms and the gradient of their sum.
+    theta : ndarray of shape (n,)
+        Where to start; float32 or float64, which is also the type of the steps.
+    batches : iterable
+    rate : float or callable
+        The learning rate, or a function of the number of the step, from 1 on.
+    beta1, beta2, epsilon : float
+
+    Yields
+    ------
+    theta : ndarray of shape (n,)
+        One array that is changed in place: copy it to keep it.
+    terms : dict
     """
     theta = theta.copy()
-    first, second = np.zeros_like(theta), np.zeros_like(theta)
+    first, second, step = np.zeros_like(theta), np.zeros_like(theta), np.empty_like(theta)
     for t, batch in enumerate(batches, 1):
         terms, gradient = objective(theta, batch)
-        first += (1 - beta1) * (gradient - first)
-        second += (1 - beta2) * (gradient * gradient - second)
-        size = rate * np.sqrt(1 - beta2**t) / (1 - beta1**t)
+        size = rate(t) if callable(rate) else rate
+        # first += (1 − β₁)(gradient − first), second += (1 − β₂)(gradient² − second): few passes, no new arrays
+        first *= beta1
+        first += np.multiply(gradient, 1 - beta1, out=step)
+        second *= beta2
+        np.multiply(gradient, gradient, out=step)
+        step *= 1 - beta2
+        second += step
         # ε is added to √(second / (1 − β₂ᵗ)), as in the paper's Algorithm 1.
-        theta -= size * first / (np.sqrt(second) + epsilon * np.sqrt(1 - beta2**t))
+        np.sqrt(second, out=step)
+        step += epsilon * np.sqrt(1 - beta2**t)
+        np.divide(first, step, out=step)
+        step *= size * np.sqrt(1 - beta2**t) / (1 - beta1**t)
+        theta -= step
         yield theta, terms

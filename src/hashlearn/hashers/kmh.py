@@ -36,6 +36,7 @@ import numpy as np
 
 from hashlearn._arrays import Array, Floats, Indices
 from hashlearn.hashers._blocks import in_parts, row_blocks
+from hashlearn.hashers._cells import cell_sums, hamming_distances, nearest_cells
 from hashlearn.hashers._linear import mean_and_covariance, principal_directions
 from hashlearn.hashers._parameters import Rule, count, number
 from hashlearn.hashers.base import Hasher
@@ -247,7 +248,7 @@ class _Subspace:
     def __init__(self, Y: Array, b: int, weight: float) -> None:
         self.Y, self.weight = Y, weight
         self.C, self.s = _cube(Y, b)
-        self.H = self.s * np.sqrt(_hamming(b))
+        self.H = self.s * np.sqrt(hamming_distances(b))
         blocks = row_blocks(Y, 1 << b)
         self.parts = in_parts(blocks)
         self.cells = np.full(len(Y), -1, dtype=np.int16)
@@ -259,11 +260,11 @@ class _Subspace:
         k, d = self.C.shape
         n, sums, changed = np.zeros(k, dtype=np.intp), np.zeros((k, d)), False
         for rows in part:
-            cells = _nearest(self.Y[rows], self.C)
+            cells = nearest_cells(self.Y[rows], self.C)
             changed = changed or bool((cells != self.cells[rows]).any())
             self.cells[rows] = cells
             n += np.bincount(cells, minlength=k)
-            sums += _sums(self.Y[rows], cells, k)
+            sums += cell_sums(self.Y[rows], cells, k)
         return n, sums, changed
 
     def gather(self, results: list[tuple[Indices, Floats, bool]]) -> None:
@@ -279,12 +280,6 @@ class _Subspace:
         self.settled = not self.changed and moved <= _SETTLED * self.s
 
 
-def _hamming(b: int) -> Floats:
-    """Hamming distances (2^b, 2^b) of the indices."""
-    i = np.arange(1 << b)
-    return np.asarray(np.bitwise_count(i[:, None] ^ i), dtype=np.float64)
-
-
 def _cube(Y: Array, b: int) -> tuple[Floats, float]:
     """Codewords at the corners of a cube along the first ``b`` coordinates, and its side.
 
@@ -295,21 +290,6 @@ def _cube(Y: Array, b: int) -> tuple[Floats, float]:
     C = np.zeros((1 << b, Y.shape[1]))
     C[:, :b] = s * (index_bits(b) - 0.5)
     return C, s
-
-
-def _nearest(Y: Array, C: Floats) -> Indices:
-    """The index of the nearest codeword, the first of those equally near: the largest yᵀc − ‖c‖² / 2."""
-    near = Y @ C.T.astype(Y.dtype)
-    near -= (0.5 * np.einsum("ij,ij->i", C, C)).astype(Y.dtype)
-    return np.asarray(near.argmax(axis=1))
-
-
-def _sums(Y: Array, cells: Indices, k: int) -> Floats:
-    """The sum (k, d) of the samples of each cell."""
-    from scipy.sparse import csc_array
-
-    m = len(Y)
-    return np.asarray(csc_array((np.ones(m), cells, np.arange(m + 1)), shape=(k, m)) @ Y)
 
 
 def _errors(C: Floats, n: Indices, sums: Floats, square: float, H: Floats) -> tuple[float, float]:
