@@ -272,7 +272,7 @@ def test_two_samples_are_enough(n_bits):
         ({"n_hidden": -1}, "n_hidden must be a whole number of at least 0"),
         ({"sharpness": 0}, "sharpness must be 'auto', or a number above 0; got 0"),
         ({"sharpness": "high"}, "sharpness must be 'auto', or a number above 0; got 'high'"),
-        ({"epochs": 0}, "epochs must be 'auto', or a number above 0; got 0"),
+        ({"epochs": 0}, "epochs must be 'auto', or a number of at least 0.001 and at most"),
         ({"batch_size": 7}, "batch_size must be a whole number of at least 8; got 7"),
     ],
 )

@@ -140,7 +140,7 @@ class NeighborHash(Hasher):
         "n_neighbors": count(),
         "query": choice("code", "real"),
         "sharpness": either(choice("auto"), number(above=0)),
-        "epochs": either(choice("auto"), number(above=0)),
+        "epochs": either(choice("auto"), number(1e-3, 1e6)),
         "batch_size": count(least=8),
         "learning_rate": number(above=0),
         "cache_graph": FLAG,
