@@ -90,8 +90,8 @@ class NeighborHash(Hasher):
         number that a search is meant to find.
     query : {"code", "real"}, default="code"
         What codes of items will be compared with: ``"code"``, the code of the query, by Hamming distance; ``"real"``,
-        the real values of its ``decision_function``, by their product with the signs of the item's code. The latter
-        finds more; the indexes of hashlearn, and its evaluation, rank by Hamming distance, whatever is chosen here.
+        the real values of its ``decision_function``, by their product with the signs of the item's code. The indexes of
+        hashlearn, and its evaluation, rank by Hamming distance, whatever is chosen here.
     sharpness : float or "auto", default="auto"
         How fast affinity falls with Hamming distance: by a factor of exp(sharpness / √n_bits) for each bit. ``"auto"``:
         5, and 11 for cells.
