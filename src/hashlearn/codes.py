@@ -28,17 +28,51 @@ _BLOCK_WORDS = 1 << 18
 
 
 def sign_bits(H: ArrayLike) -> NDArray[np.uint8]:
-    """Bits (0/1) of real values: 1 where the value is ≥ 0."""
+    """Return the bits (0/1) of real values: 1 where the value is ≥ 0.
+
+    Parameters
+    ----------
+    H : array-like of any shape
+
+    Returns
+    -------
+    bits : ndarray of the same shape, uint8
+    """
     return np.greater_equal(H, 0).view(np.uint8)
 
 
 def signs(H: ArrayLike) -> NDArray[np.int8]:
-    """Signs (±1) of real values: sgn(0) = +1. The one place where the library takes a sign."""
+    """Return the signs (±1) of real values: sgn(0) = +1. The one place where the library takes a sign.
+
+    Parameters
+    ----------
+    H : array-like of any shape
+
+    Returns
+    -------
+    signs : ndarray of the same shape, int8
+
+    Examples
+    --------
+    >>> signs([-0.5, 0.0, 2.0])
+    array([-1,  1,  1], dtype=int8)
+    """
     return 2 * sign_bits(H).view(np.int8) - np.int8(1)
 
 
 def n_bytes(n_bits: int) -> int:
-    """Bytes of one packed code of ``n_bits`` bits."""
+    """Return the number of bytes of one packed code.
+
+    Parameters
+    ----------
+    n_bits : int
+        Length of the code, from 1 to ``MAX_BITS``.
+
+    Returns
+    -------
+    n_bytes : int
+        ceil(n_bits / 8).
+    """
     n_bits = operator.index(n_bits)  # a NumPy integer could wrap round
     if n_bits < 1:
         raise ValueError(f"n_bits must be at least 1; got {n_bits}.")
@@ -48,9 +82,29 @@ def n_bytes(n_bits: int) -> int:
 
 
 def pack(signs_or_bits: ArrayLike) -> NDArray[np.uint8]:
-    """Pack codes (n, n_bits), given as ±1 or as 0/1, into bytes (n, ceil(n_bits / 8)).
+    """Pack codes, given as ±1 or as 0/1, into bytes.
 
     Real values are refused: take their signs first (:func:`signs`), so that the rule for 0 is explicit.
+
+    Parameters
+    ----------
+    signs_or_bits : array-like of shape (n, n_bits)
+        All ±1, or all 0/1; booleans count as bits.
+
+    Returns
+    -------
+    codes : ndarray of shape (n, ceil(n_bits / 8)), uint8
+
+    Raises
+    ------
+    ValueError
+        A value is neither a sign nor a bit, or both 0 and −1 occur.
+
+    Examples
+    --------
+    >>> pack([[1, -1, -1, 1], [-1, -1, -1, -1]])
+    array([[144],
+           [  0]], dtype=uint8)
     """
     values = np.asarray(signs_or_bits)
     if values.ndim != 2:
@@ -72,12 +126,54 @@ def _stranger(values: NDArray[Any], zeros: NDArray[np.bool_]) -> str:
 
 
 def unpack(codes: ArrayLike, n_bits: int) -> NDArray[np.uint8]:
-    """The 0/1 bits (n, n_bits) of packed codes (n, ceil(n_bits / 8)); non-zero padding bits are refused."""
+    """Return the bits (0/1) of packed codes, the inverse of :func:`pack`.
+
+    Parameters
+    ----------
+    codes : array-like of shape (n, ceil(n_bits / 8)), uint8
+        Packed codes.
+    n_bits : int
+        Length of the codes.
+
+    Returns
+    -------
+    bits : ndarray of shape (n, n_bits), uint8
+
+    Raises
+    ------
+    ValueError
+        The codes are not of ``n_bits`` bits (:func:`check_codes`).
+
+    Examples
+    --------
+    >>> unpack(pack([[1, -1, -1, 1]]), n_bits=4)
+    array([[1, 0, 0, 1]], dtype=uint8)
+    """
     return np.unpackbits(check_codes(codes, n_bits), axis=1, count=n_bits)
 
 
 def check_codes(codes: ArrayLike, n_bits: int, name: str = "codes") -> NDArray[np.uint8]:
-    """``codes`` as a uint8 array (n, ceil(n_bits / 8)), or a ValueError that says what does not fit."""
+    """Return packed codes as an array, after checking that they are codes of ``n_bits`` bits.
+
+    Parameters
+    ----------
+    codes : array-like of shape (n, ceil(n_bits / 8)), uint8
+        Packed codes.
+    n_bits : int
+        Length of the codes.
+    name : str
+        What to call the codes in an error message.
+
+    Returns
+    -------
+    codes : ndarray of shape (n, ceil(n_bits / 8)), uint8
+        Not a copy, if they are an array already.
+
+    Raises
+    ------
+    ValueError
+        The type or the shape is wrong, or a padding bit is not 0.
+    """
     array = np.asarray(codes)
     n_bits = operator.index(n_bits)
     width = n_bytes(n_bits)
@@ -96,9 +192,17 @@ def check_codes(codes: ArrayLike, n_bits: int, name: str = "codes") -> NDArray[n
 
 
 def code_words(codes: NDArray[np.uint8]) -> NDArray[Any]:
-    """Packed codes (n, bytes) as machine words (words, n): one word position is one contiguous row.
+    """Convert packed codes to machine words: one word position is one contiguous row.
 
-    The word is the smallest unsigned type that holds the code, at most 64 bits; zero bytes fill the last one.
+    Parameters
+    ----------
+    codes : ndarray of shape (n, n_bytes), uint8
+        Packed codes.
+
+    Returns
+    -------
+    words : ndarray of shape (n_words, n)
+        The word is the smallest unsigned type that holds the code, at most 64 bits; zero bytes fill the last one.
     """
     n, width = codes.shape
     size = next((s for s in (1, 2, 4) if width <= s), 8)
@@ -161,10 +265,26 @@ def spherical_ranks(n_bits: int) -> tuple[NDArray[Any], int]:
 
 
 def hamming(a: ArrayLike, b: ArrayLike) -> NDArray[np.int32]:
-    """Pairwise Hamming distances (n, m) between packed codes ``a`` (n, bytes) and ``b`` (m, bytes).
+    """Return the Hamming distances between all pairs of two sets of packed codes.
 
     The result holds n × m numbers; for rankings over large sets use :func:`hashlearn.evaluation.evaluate`, which
     never holds them all.
+
+    Parameters
+    ----------
+    a : array-like of shape (n, n_bytes), uint8
+        Packed codes.
+    b : array-like of shape (m, n_bytes), uint8
+        Packed codes of the same length.
+
+    Returns
+    -------
+    distances : ndarray of shape (n, m), int32
+
+    Examples
+    --------
+    >>> hamming(pack([[0, 0, 1]]), pack([[0, 0, 1], [1, 1, 1]]))
+    array([[0, 2]], dtype=int32)
     """
     a, b = np.asarray(a), np.asarray(b)
     for name, codes in (("a", a), ("b", b)):

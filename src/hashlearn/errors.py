@@ -37,7 +37,13 @@ def find_renamed(module: str, name: str, renamed: Mapping[str, str]) -> Any:
 
 
 def renamed_parameter(former: str, present: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Decorate a function so that it takes a parameter by its former name too, with a DeprecationWarning."""
+    """Decorate a function so that it takes a parameter by its former name too, with a DeprecationWarning.
+
+    Parameters
+    ----------
+    former, present : str
+        Names of the parameter.
+    """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         @wraps(function)
@@ -85,7 +91,15 @@ class MissingExtraError(ImportError):
 
 
 class ImageError(ValueError):
-    """An image can't be read. ``path`` names the file, ``reason`` is one line."""
+    """An image can't be read.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    reason : str
+        Why, in one line.
+    """
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -96,7 +110,24 @@ class ImageError(ValueError):
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Import an optional module; if it is missing, the error names the extra of this package to install."""
+    """Import an optional module.
+
+    Parameters
+    ----------
+    module : str
+        Name of the module.
+    extra : str
+        The extra of hashlearn that installs it.
+
+    Returns
+    -------
+    module
+
+    Raises
+    ------
+    MissingExtraError
+        It is not installed. The message has the command that installs the extra.
+    """
     try:
         return import_module(module)
     except ImportError as error:
@@ -107,7 +138,12 @@ def import_extra(module: str, extra: str) -> Any:
 
 
 def shown(value: object) -> str:
-    """A value for an error message: its repr, shortened and on one line."""
+    """Return a value for an error message: its repr, shortened and on one line.
+
+    Parameters
+    ----------
+    value : object
+    """
     try:
         text = " ".join(repr(value).split())
     except Exception:  # deeply nested lists; an integer with more digits than Python prints
@@ -120,6 +156,13 @@ _SHOWN_LENGTH, _SHOWN_NAMES = 300, 40
 
 def suggest(name: str, names: Iterable[str]) -> str:
     """End an error about a name that does not exist: the nearest of ``names``, or a list of them.
+
+    Parameters
+    ----------
+    name : str
+        The name that does not exist.
+    names : iterable of str
+        The names that do.
 
     Examples
     --------
@@ -143,7 +186,26 @@ def suggest(name: str, names: Iterable[str]) -> str:
 
 
 def check_count(name: str, value: object, least: int = 1) -> int:
-    """Return a whole number; raise a ValueError if it is none, or less than ``least``."""
+    """Return a parameter that must be a whole number as an int.
+
+    Parameters
+    ----------
+    name : str
+        The parameter's name, for an error message.
+    value : object
+        Its value: an integer of any type, but no bool.
+    least : int
+        The smallest value that is allowed.
+
+    Returns
+    -------
+    value : int
+
+    Raises
+    ------
+    ValueError
+        It is not a whole number, or less than ``least``.
+    """
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -156,6 +218,15 @@ def check_count(name: str, value: object, least: int = 1) -> int:
 
 
 def check_name(kind: str, name: str, names: Iterable[str]) -> None:
-    """Raise a ValueError if ``name`` is not one of ``names``; the message suggests the nearest."""
+    """Raise a ValueError if ``name`` is not one of ``names``; the message suggests the nearest.
+
+    Parameters
+    ----------
+    kind : str
+        What the name stands for, such as "data set".
+    name : str
+    names : iterable of str
+        All names; not an iterator, since it is read twice.
+    """
     if name not in names:
         raise ValueError(f"no {kind} is named {shown(name)}: {suggest(name, names)}")

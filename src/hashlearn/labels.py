@@ -13,7 +13,24 @@ __all__ = ["class_numbers", "label_list", "numbered"]
 
 
 def label_list(labels: Any, name: str) -> list[Hashable]:
-    """Convert labels to a list of Python values; a ValueError names an item with no label or several."""
+    """Convert labels to a list of Python values, one for each item.
+
+    Parameters
+    ----------
+    labels : iterable of hashable, or array-like of shape (n,)
+        Text, sets and mappings are refused.
+    name : str
+        What to call the labels in an error message.
+
+    Returns
+    -------
+    labels : list of hashable
+
+    Raises
+    ------
+    ValueError
+        An item has no label (None, NaN) or several. The message names the item.
+    """
     if hasattr(labels, "to_numpy"):  # pandas and its like
         labels = labels.to_numpy()
     elif hasattr(labels, "__array__") and not isinstance(labels, np.ndarray):
@@ -40,12 +57,44 @@ def label_list(labels: Any, name: str) -> list[Hashable]:
 
 
 def numbered(values: list[Hashable], numbers: dict[Hashable, int]) -> NDArray[np.intp]:
-    """Map equal labels to equal numbers. New labels are added to ``numbers``."""
+    """Map equal labels to equal numbers.
+
+    Parameters
+    ----------
+    values : list of hashable
+        Labels.
+    numbers : dict of hashable to int
+        The numbers of known labels, 0 to ``len(numbers) - 1``. New labels are added to it, with the next numbers.
+
+    Returns
+    -------
+    numbers : ndarray of shape (n,), intp
+        The number of each label.
+    """
     return np.fromiter((numbers.setdefault(value, len(numbers)) for value in values), dtype=np.intp, count=len(values))
 
 
 def class_numbers(values: list[Hashable]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """The different labels, sorted if they can be, and the number of each item's among them."""
+    """Return the distinct labels, and the number of each item's label among them.
+
+    Parameters
+    ----------
+    values : list of hashable
+        The label of each item.
+
+    Returns
+    -------
+    classes : ndarray of shape (n_classes,)
+        Sorted; in the order of their first appearance if they can't be compared. Of NumPy's type if all are int, str,
+        float or bool alike, else of type object.
+    numbers : ndarray of shape (n,), intp
+        ``classes[numbers]`` are the labels.
+
+    Examples
+    --------
+    >>> class_numbers(["dog", "cat", "dog"])
+    (array(['cat', 'dog'], dtype='<U3'), array([1, 0, 1]))
+    """
     numbers: dict[Hashable, int] = {}
     first = numbered(values, numbers)
     classes: list[Any] = list(numbers)

@@ -12,7 +12,13 @@ __all__ = ["count", "duration", "is_open", "is_watched", "progress_bar"]
 
 
 def is_open(stream: TextIO | None) -> bool:
-    """Whether a stream can be written to; a process without a terminal may have none, or a closed one."""
+    """Whether a stream can be written to.
+
+    Parameters
+    ----------
+    stream : text stream or None
+        Such as ``sys.stderr``, which is None or closed in some processes without a terminal.
+    """
     return stream is not None and not getattr(stream, "closed", False)
 
 
@@ -55,7 +61,17 @@ def progress_bar(
 
 
 def duration(seconds: float) -> str:
-    """``42 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    """Write a duration in words.
+
+    Parameters
+    ----------
+    seconds : float
+
+    Examples
+    --------
+    >>> duration(42), duration(200), duration(7500)
+    ('42 s', '3 min 20 s', '2 h 05 min')
+    """
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -65,5 +81,17 @@ def duration(seconds: float) -> str:
 
 
 def count(n: int, word: str) -> str:
-    """``1 item``, ``2,000 items``."""
+    """Write a number of things.
+
+    Parameters
+    ----------
+    n : int
+    word : str
+        What is counted, in the singular.
+
+    Examples
+    --------
+    >>> count(1, "item"), count(2000, "item")
+    ('1 item', '2,000 items')
+    """
     return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"

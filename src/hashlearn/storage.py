@@ -32,7 +32,23 @@ _MAX_JSON_DEPTH = 200
 
 
 def user_path(text: StrPath, what: str) -> Path:
-    """Expand ``~`` in a path. ``what`` names the path in the error if the home folder is unknown."""
+    """Expand ``~`` in a path.
+
+    Parameters
+    ----------
+    text : path-like
+    what : str
+        What gave the path, such as an environment variable; for the error message.
+
+    Returns
+    -------
+    path : Path
+
+    Raises
+    ------
+    ValueError
+        The home folder is unknown.
+    """
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
@@ -40,7 +56,12 @@ def user_path(text: StrPath, what: str) -> Path:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether text can be encoded. A file name that is not valid UTF-8 can't: Python represents it with surrogates."""
+    """Whether text can be encoded. A file name that is not valid UTF-8 can't: Python represents it with surrogates.
+
+    Parameters
+    ----------
+    text : str
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -49,10 +70,26 @@ def is_unicode(text: str) -> bool:
 
 
 def parse_json(text: str | bytes, *, unique_keys: bool = False) -> Any:
-    """Parse JSON from an untrusted source; any problem raises a one-line ValueError.
+    """Parse JSON from an untrusted source.
 
     Follows the JSON standard: ``NaN`` and ``Infinity`` are rejected. So are numbers beyond float64, and nesting so deep
-    that copying or printing the value would exhaust the stack. ``unique_keys=True`` rejects duplicate keys.
+    that copying or printing the value would exhaust the stack.
+
+    Parameters
+    ----------
+    text : str or bytes
+        Bytes are UTF-8.
+    unique_keys : bool
+        Whether to reject an object that has a key twice.
+
+    Returns
+    -------
+    value : dict, list, str, int, float, bool or None
+
+    Raises
+    ------
+    ValueError
+        The text is rejected. The message is one line.
     """
     try:
         value = json.loads(
@@ -124,7 +161,12 @@ def cache_dir() -> Path:
 
 
 def check_target(path: StrPath) -> StrPath:
-    """Reject a path that can't be written as a file: an empty name, a folder, a device."""
+    """Return a path; raise a ValueError if it can't be written as a file: an empty name, a folder, a device.
+
+    Parameters
+    ----------
+    path : path-like
+    """
     if not os.fspath(path) or (os.path.exists(path) and not os.path.isfile(path)):
         raise ValueError(f"a file can't be written to {os.fspath(path)!r}: it is a folder, a device or an empty name.")
     return path
@@ -132,6 +174,14 @@ def check_target(path: StrPath) -> StrPath:
 
 def open_regular(path: StrPath) -> IO[bytes]:
     """Open a regular file for reading. Opening a pipe would block, and a device may have no end.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    file : binary file
 
     Raises
     ------
@@ -159,10 +209,20 @@ def _check_regular(name: str, mode: int) -> None:
 
 @contextmanager
 def atomic_path(path: StrPath) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``. On success it is renamed to ``path``, otherwise removed.
+    """Provide a temporary path beside ``path``. On success it is renamed to ``path``, otherwise removed.
 
     A reader sees the old file or the complete new one, even after a crash. A symbolic link stays a link, and an
     existing file keeps its permissions.
+
+    Parameters
+    ----------
+    path : path-like
+        The file to write. Folders that are missing are created.
+
+    Yields
+    ------
+    temporary : Path
+        An empty file to write to.
     """
     with atomic_paths(path) as (temporary,):
         yield temporary
@@ -175,6 +235,16 @@ def atomic_paths(*paths: StrPath) -> Iterator[tuple[Path, ...]]:
     All files are written before the first one is renamed. Then all old files but the first are removed, and the new
     ones are renamed in the order of ``paths``. A crash in between leaves files missing but never mixed, so the file
     that makes the others valid should come last.
+
+    Parameters
+    ----------
+    *paths : path-like
+        The files to write, which must have different names.
+
+    Yields
+    ------
+    temporaries : tuple of Path
+        An empty file to write to for each path.
 
     Raises
     ------
@@ -251,7 +321,20 @@ def _errors_name(*finals: Path, temporaries: Sequence[Path] = ()) -> Iterator[No
 
 
 def sync_folder(path: StrPath) -> None:
-    """Flush a folder's entries to the disk, so that a crash can't undo a rename. Not supported everywhere."""
+    """Flush a folder's entries to the disk, so that a crash can't undo a rename.
+
+    Does nothing where the system does not support it.
+
+    Parameters
+    ----------
+    path : path-like
+        The folder.
+
+    Raises
+    ------
+    OSError
+        The disk fails or is full.
+    """
     try:
         folder = os.open(path, os.O_RDONLY)
     except OSError:  # Windows, or a folder without read permission
@@ -266,10 +349,19 @@ def sync_folder(path: StrPath) -> None:
 
 
 def sweep_folders(parent: StrPath, prefix: str, files: Collection[str]) -> None:
-    """Remove temporary folders in ``parent`` that killed processes left behind at least a day ago.
+    """Remove temporary folders that killed processes left behind at least a day ago.
 
     Only folders that ``tempfile`` named with this prefix and that contain nothing but some of ``files``: the name alone
     does not prove that a folder is ours.
+
+    Parameters
+    ----------
+    parent : path-like
+        The folder that they are in.
+    prefix : str
+        The beginning of their names.
+    files : collection of str
+        Names of the files that they may contain.
     """
     pattern = re.compile(re.escape(prefix) + r"[a-z0-9_]{8}")
     try:
@@ -312,7 +404,12 @@ def _sweep(final: Path) -> None:
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's content."""
+    """Return the SHA-256 of a file's content, in hexadecimal.
+
+    Parameters
+    ----------
+    path : Path
+    """
     digest = hashlib.sha256()
     with open_regular(path) as file:
         while block := file.read(_HASH_BLOCK_BYTES):
@@ -321,13 +418,25 @@ def sha256_file(path: Path) -> str:
 
 
 def seal(path: Path) -> None:
-    """Store the file's SHA-256 beside it, so that :func:`is_sealed` can detect damage."""
+    """Store a file's SHA-256 beside it, so that :func:`is_sealed` can detect damage.
+
+    Parameters
+    ----------
+    path : Path
+    """
     with atomic_path(_seal_path(path)) as temporary:
         temporary.write_text(sha256_file(path), encoding="ascii")
 
 
 def is_sealed(path: Path) -> bool:
-    """Whether the file exists and still has the SHA-256 that was stored by :func:`seal`."""
+    """Whether a file exists and still has the SHA-256 that was stored by :func:`seal`.
+
+    If it has another one, a warning is logged.
+
+    Parameters
+    ----------
+    path : Path
+    """
     try:
         expected, got = _seal_path(path).read_bytes().decode("latin-1"), sha256_file(path)
     except OSError:
@@ -342,7 +451,13 @@ def _seal_path(path: Path) -> Path:
 
 
 def content_key(*parts: Array | str | int | float | None) -> str:
-    """SHA-256 of arrays (type, shape and bytes) and plain values: equal content, equal key."""
+    """Return a SHA-256 of arrays and plain values, in hexadecimal: equal content, equal key.
+
+    Parameters
+    ----------
+    *parts : ndarray, str, int, float or None
+        Of an array, its type, shape and bytes count.
+    """
     digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, np.ndarray):
@@ -357,10 +472,24 @@ def content_key(*parts: Array | str | int | float | None) -> str:
 
 
 def cached_array(folder: str, key: str, compute: Callable[[], Array]) -> Array:
-    """Load the array stored under ``key`` in the cache as a memory map; compute and store it if it is missing.
+    """Load an array from the cache; compute and store it if it is missing.
 
     The stored file is verified by its checksum, and recreated if it is damaged. If the cache can't be written, a
     warning is logged.
+
+    Parameters
+    ----------
+    folder : str
+        Name of a folder in the cache.
+    key : str
+        Name of the array in it, such as a :func:`content_key`.
+    compute : callable
+        Returns the array. Called if it is missing or damaged.
+
+    Returns
+    -------
+    array : ndarray
+        Memory-mapped and read-only, unless the cache can't be written.
     """
     path = cache_dir() / folder / f"{key}.npy"
     if not is_sealed(path):

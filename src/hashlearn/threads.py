@@ -37,7 +37,24 @@ def cores() -> int:
 
 @contextmanager
 def thread_map(n_threads: int | None = None) -> Iterator[ThreadMap]:
-    """Yield ``map(function, items) -> list``, which runs on several threads; BLAS is limited to one thread."""
+    """Provide a ``map`` that runs on several threads; meanwhile BLAS is limited to one thread.
+
+    Parameters
+    ----------
+    n_threads : int, optional
+        Number of threads. Default: :func:`cores`.
+
+    Yields
+    ------
+    map : callable
+        ``map(function, items)`` returns the list of results, in the order of ``items``.
+
+    Examples
+    --------
+    >>> with thread_map() as threads:
+    ...     threads(abs, [-1, 2, -3])
+    [1, 2, 3]
+    """
     n_threads = cores() if n_threads is None else n_threads
     with _one_blas_thread():
         if n_threads == 1:
