@@ -17,7 +17,16 @@ from hashlearn.storage import is_unicode, parse_json
 
 @dataclass(frozen=True)
 class Item:
-    """One item of a collection."""
+    """One item of a collection.
+
+    Attributes
+    ----------
+    id : int
+    source : str or None
+        Where it comes from, such as a path.
+    payload
+        A JSON value, or None.
+    """
 
     id: int
     source: str | None

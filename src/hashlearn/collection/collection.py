@@ -135,10 +135,17 @@ class Collection:
     def open(cls, path: StrPath, *, readonly: bool = False) -> Self:
         """Open a collection.
 
-        A file of an older version is migrated, unless it is opened with ``readonly``.
+        Parameters
+        ----------
+        path
+            The file.
+        readonly
+            Open it for reading only. Otherwise a file of an older version is migrated.
 
         Raises
         ------
+        FileNotFoundError
+            There is no such file.
         CollectionError
             The file is damaged or is not a collection.
         """
@@ -218,7 +225,13 @@ class Collection:
         return model
 
     def has_model(self, model: Hasher) -> bool:
-        """Whether the collection was created with this model: the same arrays, parameters and metadata."""
+        """Whether the collection was created with this model: the same arrays, parameters and metadata.
+
+        Parameters
+        ----------
+        model : Hasher
+            A fitted model.
+        """
         from hashlearn.hashers import model_key
 
         return bool(self._database.meta.get("model_key") == model_key(model))
@@ -479,11 +492,41 @@ class Collection:
         return queries.search_codes(self, self.index.reconstruct(given), k, radius)
 
     def search(self, codes: ArrayLike, k: int, *, allow: ArrayLike | None = None) -> Neighbors:
-        """Find the k nearest items of each code: see :meth:`HammingIndex.search`."""
+        """Find the k nearest items of each code.
+
+        Parameters
+        ----------
+        codes : array-like of shape (n, n_bytes), uint8
+            Packed codes of the queries.
+        k : int
+            How many items per query. If the collection has fewer, the others are missing: id −1.
+        allow : array-like of int, optional
+            Search only these ids. Unknown ids are ignored.
+
+        Returns
+        -------
+        neighbors : Neighbors
+            ``distances`` (n, k) and ``ids`` (n, k), ordered by (distance, id).
+        """
         return self.index.search(codes, k, allow=allow)
 
     def within(self, codes: ArrayLike, radius: int, *, allow: ArrayLike | None = None) -> Matches:
-        """Find all items within a radius of each code: see :meth:`HammingIndex.within`."""
+        """Find all items within a Hamming distance of each code.
+
+        Parameters
+        ----------
+        codes : array-like of shape (n, n_bytes), uint8
+            Packed codes of the queries.
+        radius : int
+            The largest distance, inclusive.
+        allow : array-like of int, optional
+            Search only these ids. Unknown ids are ignored.
+
+        Returns
+        -------
+        matches : Matches
+            ``matches[i]`` is (distances, ids) of query i, ordered by (distance, id).
+        """
         return self.index.within(codes, radius, allow=allow)
 
     def get(self, ids: ArrayLike, *, skip_missing: bool = False) -> list[Item]:

@@ -41,7 +41,17 @@ figcaption { color: var(--soft); font-size: 12px; overflow-wrap: anywhere; }
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture's file, if there is one, and its caption."""
+    """A picture on the page.
+
+    Attributes
+    ----------
+    path
+        Its file. None, or a file that can't be read: "no picture" is shown in its place.
+    caption
+        The text below it.
+    query
+        Whether it is marked as a query.
+    """
 
     path: Path | None
     caption: str
@@ -71,7 +81,15 @@ class PictureFiles:
 
     @classmethod
     def from_collection(cls, collection: Collection, folder: StrPath | None = None) -> PictureFiles:
-        """Pictures below ``folder``. None: below the collection's root, if that is below the folder of its file."""
+        """Choose the pictures of a collection that may be shown.
+
+        Parameters
+        ----------
+        collection : Collection
+        folder : path-like, optional
+            Show pictures below it. Default: the collection's root, if that is in the folder of the collection's file;
+            otherwise no picture is shown.
+        """
         root, has_pictures = collection.root, collection.extractor is not None
         if folder is not None:
             return cls(root, Path(os.path.realpath(folder)), has_pictures)
@@ -80,7 +98,19 @@ class PictureFiles:
         return cls(root, real if beside else None, has_pictures)
 
     def find(self, source: str | None) -> Path | None:
-        """Return the file of a picture if it may be shown."""
+        """Return the file of a picture if it may be shown.
+
+        Parameters
+        ----------
+        source : str or None
+            The source of an item.
+
+        Returns
+        -------
+        path : Path or None
+            The file, which may not exist. None if there is no source, if no file can have its name, or if the file is
+            not below ``folder``; in the last case the source is added to ``hidden``.
+        """
         if source is None:
             return None
         try:
@@ -93,7 +123,17 @@ class PictureFiles:
         return None
 
     def show(self, item: Item | Match) -> Picture:
-        """Return the picture of an item; its caption is the source, after the distance if the item is a match."""
+        """Return the picture of an item; its caption is the source, after the distance if the item is a match.
+
+        Parameters
+        ----------
+        item : Item or Match
+            If it has no source, its id is the caption.
+
+        Returns
+        -------
+        picture : Picture
+        """
         caption = item.source or f"id {item.id}"
         return Picture(self.find(item.source), caption if isinstance(item, Item) else f"{item.distance}: {caption}")
 
@@ -103,7 +143,17 @@ PictureRows = Iterable[tuple[str, Iterable[Picture]]]
 
 
 def write_contact_sheet(path: StrPath, title: str, note: str, rows: PictureRows) -> None:
-    """Write a page with small copies of the pictures, whole or not at all."""
+    """Write an HTML page with small copies of the pictures, atomically.
+
+    Parameters
+    ----------
+    path : path-like
+        The file. An existing one is replaced.
+    title, note : str
+        The heading of the page, and the paragraph below it.
+    rows : iterable of (str, iterable of Picture)
+        Each row's title and pictures.
+    """
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',

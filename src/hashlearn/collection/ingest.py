@@ -55,7 +55,23 @@ class Ingested:
 
 
 def model_extractor(model: Hasher) -> Extractor | None:
-    """Make the extractor whose vectors the model was trained on; None if it was not trained on pictures."""
+    """Make the extractor whose vectors a model was trained on.
+
+    Parameters
+    ----------
+    model : Hasher
+        A fitted model.
+
+    Returns
+    -------
+    extractor : Extractor or None
+        None if the model's metadata describe no features: it was not trained on pictures.
+
+    Raises
+    ------
+    ModelFileError
+        This version of hashlearn can't compute the vectors that are described.
+    """
     from hashlearn.features import make_extractor
 
     metadata = model.metadata_
@@ -90,6 +106,15 @@ def open_or_create(
         can be moved together.
     vectors
         The vectors, for a collection of vectors. Their rows are their ids; items added later get larger ids.
+
+    Returns
+    -------
+    collection : Collection
+
+    Raises
+    ------
+    ValueError
+        The collection was created with another model or input.
     """
     from hashlearn.collection.collection import Collection
     from hashlearn.features import find_images

@@ -21,7 +21,18 @@ __all__ = ["Match"]
 
 @dataclass(frozen=True)
 class Match:
-    """An item that a search returned, and the Hamming distance of its code from the query's."""
+    """An item that a search returned.
+
+    Attributes
+    ----------
+    id : int
+    distance : int
+        The Hamming distance of its code from the query's.
+    source : str or None
+        Where it comes from, such as a path.
+    payload
+        A JSON value, or None.
+    """
 
     id: int
     distance: int

@@ -18,9 +18,14 @@ Engine = Literal["scan", "sort", "tables"]
 
 
 class Neighbors(NamedTuple):
-    """The k nearest of each query: ``distances`` (n, k) int32 and ``ids`` (n, k) int64, ordered by (distance, id).
+    """The k nearest of each query, ordered by (distance, id).
 
     If an index has fewer than k codes, the remaining ids are −1 and the distances :data:`MISSING`.
+
+    Attributes
+    ----------
+    distances : ndarray of shape (n, k), int32
+    ids : ndarray of shape (n, k), int64
     """
 
     distances: Distances
@@ -30,7 +35,14 @@ class Neighbors(NamedTuple):
 class Matches:
     """All codes within a radius of each query: ``matches[i]`` is (distances, ids) of query i, by (distance, id).
 
-    ``distances`` and ``ids`` hold those of all queries; query i's are at ``offsets[i]:offsets[i + 1]``.
+    Parameters
+    ----------
+    offsets : ndarray of shape (n + 1,), int64
+        The matches of query i are at ``offsets[i]:offsets[i + 1]`` of the other arrays.
+    distances : ndarray of shape (n_matches,), int32
+        The distances of the matches of all queries.
+    ids : ndarray of shape (n_matches,), int64
+        Their ids.
     """
 
     def __init__(self, offsets: Rows, distances: Distances, ids: Ids) -> None:

@@ -19,7 +19,26 @@ class State(NamedTuple):
 
 
 def check_ids(ids: ArrayLike, n: int | None = None, *, distinct: bool = True) -> Ids:
-    """Return ids (n,) as int64; raise a ValueError if they are invalid."""
+    """Check ids and return them as an array.
+
+    Parameters
+    ----------
+    ids : int or array-like of int, shape (n,)
+        Whole numbers from 0 to 2⁶³ − 2.
+    n : int, optional
+        How many there must be. Default: any number.
+    distinct : bool
+        Whether an id may occur only once.
+
+    Returns
+    -------
+    ids : ndarray of shape (n,), int64
+
+    Raises
+    ------
+    ValueError
+        The ids break one of these rules.
+    """
     array = np.asarray(ids)
     if array.ndim == 0:
         array = array[None]

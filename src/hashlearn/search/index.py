@@ -195,11 +195,33 @@ class HammingIndex:
         self._content = _Content(State(room.codes[:after], room.ids[:after]), room)
 
     def remove(self, ids: ArrayLike) -> None:
-        """Remove codes. Raises a ValueError and removes nothing if an id is unknown or given twice."""
+        """Remove codes.
+
+        Parameters
+        ----------
+        ids : array-like of int
+
+        Raises
+        ------
+        ValueError
+            An id is unknown or given twice. Nothing is removed.
+        """
         self.exchange(ids, np.empty((0, n_bytes(self.n_bits)), np.uint8), ())
 
     def update(self, ids: ArrayLike, codes: ArrayLike) -> None:
-        """Replace codes. Raises a ValueError and changes nothing if an id is unknown or given twice."""
+        """Replace codes.
+
+        Parameters
+        ----------
+        ids : array-like of int, shape (n,)
+        codes : array-like of shape (n, n_bytes), uint8
+            The new packed codes.
+
+        Raises
+        ------
+        ValueError
+            An id is unknown or given twice. Nothing is changed.
+        """
         new = padded(check_codes(codes, self.n_bits), self._width)
         with self._changing:
             state = self._state
@@ -210,10 +232,22 @@ class HammingIndex:
             self._content = _Content(State(changed, state.ids))
 
     def exchange(self, gone: ArrayLike, codes: ArrayLike, ids: ArrayLike) -> None:
-        """Remove the ids ``gone`` and add codes with ``ids`` in one step: no search sees a part of it.
+        """Remove codes and add others in one step: no search sees a part of it.
 
-        An id may be in both. Raises a ValueError and changes nothing if one of ``gone`` is unknown, one of ``ids`` is
-        in the index and not in ``gone``, or an id is given twice.
+        Parameters
+        ----------
+        gone : array-like of int
+            Ids to remove.
+        codes : array-like of shape (n, n_bytes), uint8
+            Packed codes to add.
+        ids : array-like of int, shape (n,)
+            Their ids; those in ``gone`` may be used again.
+
+        Raises
+        ------
+        ValueError
+            One of ``gone`` is unknown, one of ``ids`` is in the index and not in ``gone``, or either has an id twice.
+            Nothing is changed.
         """
         new = padded(check_codes(codes, self.n_bits), self._width)
         with self._changing:
@@ -227,12 +261,37 @@ class HammingIndex:
             self._changed += len(out)
 
     def reconstruct(self, ids: ArrayLike) -> Codes:
-        """Return the packed codes (n, n_bytes) of ``ids`` (n,), which may be repeated."""
+        """Return the packed codes of ids.
+
+        Parameters
+        ----------
+        ids : array-like of int, shape (n,)
+            They may be repeated.
+
+        Returns
+        -------
+        codes : ndarray of shape (n, n_bytes), uint8
+
+        Raises
+        ------
+        ValueError
+            An id is unknown.
+        """
         state = self._state
         return state.codes[require_rows(state, check_ids(ids, distinct=False)), : n_bytes(self.n_bits)]
 
     def contains(self, ids: ArrayLike) -> NDArray[np.bool_]:
-        """Return whether each id is in the index."""
+        """Return whether each id is in the index.
+
+        Parameters
+        ----------
+        ids : array-like of int, shape (n,)
+            They may be repeated.
+
+        Returns
+        -------
+        known : ndarray of shape (n,), bool
+        """
         return find_rows(self._state, check_ids(ids, distinct=False))[1]
 
     # -- searches -----------------------------------------------------------------------------------------------------
@@ -248,6 +307,11 @@ class HammingIndex:
             Number of neighbors. If the index has fewer codes, the others are missing: id −1.
         allow
             Search only these ids. Unknown ids are ignored.
+
+        Returns
+        -------
+        neighbors : Neighbors
+            ``distances`` (n, k) and ``ids`` (n, k), ordered by (distance, id).
         """
         queries = padded(check_codes(codes, self.n_bits), self._width)
         k = check_count("k", k)
@@ -275,6 +339,11 @@ class HammingIndex:
             Search only these ids. Unknown ids are ignored.
         engine
             ``"scan"`` or ``"tables"``. None: the faster one (:meth:`explain`). The result is the same.
+
+        Returns
+        -------
+        matches : Matches
+            ``matches[i]`` is (distances, ids) of query i, ordered by (distance, id).
         """
         queries = padded(check_codes(codes, self.n_bits), self._width)
         radius = min(check_count("radius", radius, 0), self.n_bits)
@@ -355,7 +424,21 @@ class HammingIndex:
     # -- plans --------------------------------------------------------------------------------------------------------
 
     def explain(self, *, k: int | None = None, radius: int | None = None, n_queries: int = 1) -> Plan:
-        """Say how a search for the ``k`` nearest, or within a ``radius``, would run now for ``n_queries`` queries."""
+        """Say how a search would run now. Give either ``k`` or ``radius``.
+
+        Parameters
+        ----------
+        k : int, optional
+            For :meth:`search`: the number of neighbors.
+        radius : int, optional
+            For :meth:`within`: the largest distance.
+        n_queries : int
+            The number of queries. Many of them can make tables worth building.
+
+        Returns
+        -------
+        plan : Plan
+        """
         n_queries = check_count("n_queries", n_queries, 0)
         if k is not None and radius is None:
             return plan_nearest(self._size(), check_count("k", k))
@@ -386,7 +469,13 @@ class HammingIndex:
     # -- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: StrPath) -> None:
-        """Write all codes and ids to one file (safetensors: plain arrays and JSON), atomically."""
+        """Write all codes and ids to one file (safetensors: plain arrays and JSON), atomically.
+
+        Parameters
+        ----------
+        path
+            The file. An existing one is replaced.
+        """
         from hashlearn.search._index_file import write_index
 
         state = self._state
