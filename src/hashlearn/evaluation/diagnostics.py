@@ -41,11 +41,31 @@ class BitStatistics:
     entropy: float
 
     def as_dict(self) -> dict[str, float]:
+        """Return the statistics by name, as plain values for JSON."""
         return asdict(self)
 
 
 def bit_statistics(codes: ArrayLike, n_bits: int) -> BitStatistics:
-    """Compute the statistics of packed codes (n, ceil(n_bits / 8)) in O(n (L² + log n)) time."""
+    """Compute the statistics of packed codes in O(n (L² + log n)) time.
+
+    Parameters
+    ----------
+    codes : array-like of shape (n, ceil(n_bits / 8)), uint8
+        Packed codes, at least one.
+    n_bits : int
+        Code length, L.
+
+    Returns
+    -------
+    BitStatistics
+
+    Examples
+    --------
+    >>> from hashlearn.codes import pack
+    >>> statistics = bit_statistics(pack([[0, 1], [1, 1], [0, 1], [1, 1]]), n_bits=2)
+    >>> statistics.imbalance, statistics.n_codes, statistics.entropy
+    (0.5, 2, 1.0)
+    """
     packed = check_codes(codes, n_bits)
     n = len(packed)
     if not n:

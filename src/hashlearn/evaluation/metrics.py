@@ -145,7 +145,22 @@ def evaluate_all(
     n_jobs: int | None = None,
     show_progress: bool | None = None,
 ) -> list[Scores]:
-    """Like :func:`evaluate`, for several protocols at once. Distances and histograms are computed only once."""
+    """Like :func:`evaluate`, for several protocols at once. Distances and histograms are computed only once.
+
+    Parameters
+    ----------
+    query_codes, database_codes, truth
+        As for :func:`evaluate`.
+    protocols : iterable of Protocol
+        At least one.
+    n_bits, n_jobs, show_progress
+        As for :func:`evaluate`.
+
+    Returns
+    -------
+    list of Scores
+        One for each protocol, in their order.
+    """
     protocols = list(protocols)
     if not protocols:
         raise ValueError("protocols must not be empty.")

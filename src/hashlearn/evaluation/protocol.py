@@ -93,7 +93,13 @@ class Protocol:
 
     @classmethod
     def preset(cls, name: str) -> Protocol:
-        """The protocol of one of the paper's experiments, by its name in ``SETTINGS``."""
+        """Look up the protocol of one of the paper's experiments.
+
+        Parameters
+        ----------
+        name : str
+            A key of ``SETTINGS``.
+        """
         return setting(name).protocol
 
 
@@ -101,7 +107,13 @@ class Protocol:
 class Setting:
     """The ground truth and the protocol of one experiment.
 
-    ``truth`` is ``"neighbors"`` (the ``k`` Euclidean nearest neighbors) or ``"labels"`` (equal class labels).
+    Attributes
+    ----------
+    truth : {"neighbors", "labels"}
+        What is relevant to a query: its ``k`` Euclidean nearest neighbors, or the items of its class.
+    protocol : Protocol
+    k : int or None
+        Number of true neighbors; None for labels.
     """
 
     truth: Literal["neighbors", "labels"]
@@ -130,7 +142,22 @@ SETTINGS: dict[str, Setting] = {
 
 
 def setting(name: str) -> Setting:
-    """Look up a setting by name; a ValueError lists the known names."""
+    """Look up a setting of the paper.
+
+    Parameters
+    ----------
+    name : str
+        A key of ``SETTINGS``.
+
+    Returns
+    -------
+    Setting
+
+    Raises
+    ------
+    ValueError
+        The name is unknown. The message lists the known ones.
+    """
     try:
         return SETTINGS[name]
     except KeyError:
@@ -154,6 +181,10 @@ def choose_setting(
         Number of true neighbors. None: the data set's, or 50.
     **protocol
         Fields of :class:`Protocol`. None leaves a field as it is; ``cutoff=0`` is the whole ranking.
+
+    Returns
+    -------
+    Setting
     """
     if truth == "neighbours":  # the former spelling
         truth = "neighbors"

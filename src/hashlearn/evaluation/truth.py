@@ -53,7 +53,18 @@ class Truth:
         self._holes = holes  # whether -1 stands for nothing in a list
 
     def relevant(self, query: int) -> Array:
-        """Distinct ids of the database items that are relevant to query number ``query``."""
+        """Return the ids of the database items that are relevant to a query.
+
+        Parameters
+        ----------
+        query : int
+            Number of the query, from 0.
+
+        Returns
+        -------
+        ids : ndarray of shape (n_relevant,)
+            Distinct ids.
+        """
         ids = self._lists[query if self._list_of_query is None else self._list_of_query[query]]
         return ids[ids >= 0] if self._holes else ids
 
@@ -74,6 +85,10 @@ class Truth:
         description : str, optional
         n_database : int, optional
             Size of the database, to be checked against the codes.
+
+        Returns
+        -------
+        Truth
         """
         ids = np.asarray(ids)
         if ids.ndim != 2 or ids.dtype.kind not in "iu":
@@ -104,7 +119,24 @@ class Truth:
     def labels(
         cls, query_labels: Sequence[Hashable] | ArrayLike, database_labels: Sequence[Hashable] | ArrayLike
     ) -> Truth:
-        """Create the ground truth from class labels: an item is relevant if its label equals the query's."""
+        """Create the ground truth from class labels: an item is relevant if its label equals the query's.
+
+        Parameters
+        ----------
+        query_labels : array-like of shape (n_queries,)
+            A label of any hashable type for each query.
+        database_labels : array-like of shape (n_database,)
+            A label for each database item.
+
+        Returns
+        -------
+        Truth
+
+        Examples
+        --------
+        >>> Truth.labels(["cat", "dog"], ["dog", "cat", "dog"]).relevant(1)
+        array([0, 2])
+        """
         codes: dict[Hashable, int] = {}
         database = _label_codes(database_labels, codes, "database_labels")
         queries = _label_codes(query_labels, codes, "query_labels")
