@@ -34,7 +34,21 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Entry:
-    """Description of a data set: its sizes, and where it comes from (``how``)."""
+    """Description of a data set.
+
+    Attributes
+    ----------
+    description : str
+        What it is, in a line.
+    n_train, n_database, n_queries, n_features : int
+        Its sizes.
+    how : str
+        Where it comes from.
+    loader : callable
+        ``loader(source, show_progress=...)`` returns the :class:`Dataset`; use :func:`load`.
+    takes_source, takes_split : bool
+        Whether :func:`load` accepts ``source`` and ``split`` for it.
+    """
 
     description: str
     n_train: int

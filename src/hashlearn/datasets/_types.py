@@ -58,7 +58,17 @@ def labeled_dataset(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageSet:
-    """Labeled images, uint8: ``(n, height, width)`` gray or ``(n, height, width, 3)`` RGB; labels ``(n,)``."""
+    """Labeled images.
+
+    Attributes
+    ----------
+    train_images, test_images : (n, height, width) gray or (n, height, width, 3) RGB, uint8
+    train_labels, test_labels : (n,), uint8
+        Positions in ``class_names``.
+    class_names : tuple of str
+    note : str
+        Where the images came from.
+    """
 
     train_images: Bytes
     train_labels: Bytes

@@ -84,7 +84,17 @@ def cifar10_images(source: str | os.PathLike[str] | None = None, show_progress: 
 
 
 def load_cifar10(source: str | os.PathLike[str] | None = None, *, show_progress: bool | None = None) -> Dataset:
-    """320-D GIST (float32): 50,000 training and database rows, 10,000 queries."""
+    """Load CIFAR-10's 320-D GIST (float32): 50,000 training and database rows, 10,000 queries.
+
+    Parameters
+    ----------
+    source, show_progress
+        As for :func:`cifar10_images`.
+
+    Returns
+    -------
+    Dataset
+    """
     from hashlearn.features.gist import GIST_320
 
     images = cifar10_images(source, show_progress)
@@ -96,7 +106,20 @@ def load_cifar10(source: str | os.PathLike[str] | None = None, *, show_progress:
 def load_cifar10_dh(
     source: str | os.PathLike[str] | None = None, *, split: int = 0, show_progress: bool | None = None
 ) -> Dataset:
-    """512-D GIST (float32), split as in the Deep Hashing comparison; see `deep_hashing_split`."""
+    """Load CIFAR-10's 512-D GIST (float32), split as in the Deep Hashing comparison; see `deep_hashing_split`.
+
+    Parameters
+    ----------
+    source : path-like, optional
+        As for :func:`cifar10_images`.
+    split : int
+        Seed of the split.
+    show_progress : bool, optional
+
+    Returns
+    -------
+    Dataset
+    """
     from hashlearn.features.gist import GIST_512
 
     images = cifar10_images(source, show_progress)
@@ -109,10 +132,28 @@ def load_cifar10_dh(
 
 
 def deep_hashing_split(labels: Array, seed: int, *, per_class: int = 100) -> tuple[Indices, Indices]:
-    """Rows of the queries (``per_class`` random rows of each class) and all other rows, ascending.
+    """Choose random rows of each class as queries.
 
     The Deep Hashing comparison pools CIFAR-10's 60,000 images, training set first, and repeats this with other random
-    queries; ``seed`` is the number of the repetition.
+    queries.
+
+    Parameters
+    ----------
+    labels : (n,)
+    seed : int
+        The number of the repetition.
+    per_class : int
+        Queries of each class.
+
+    Returns
+    -------
+    queries, others : (n_queries,), (n - n_queries,)
+        Rows of the queries and all other rows, ascending.
+
+    Raises
+    ------
+    ValueError
+        A class has fewer than ``per_class`` rows.
     """
     rng = np.random.default_rng(seed)
     is_query = np.zeros(len(labels), dtype=bool)

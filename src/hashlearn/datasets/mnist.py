@@ -72,7 +72,17 @@ def mnist_images(source: str | os.PathLike[str] | None = None, show_progress: bo
 
 
 def load_mnist(source: str | os.PathLike[str] | None = None, *, show_progress: bool | None = None) -> Dataset:
-    """Raw intensities (0…255, uint8, 784-D): 60,000 training and database rows, 10,000 queries."""
+    """Load MNIST's raw intensities (0…255, uint8, 784-D): 60,000 training and database rows, 10,000 queries.
+
+    Parameters
+    ----------
+    source, show_progress
+        As for :func:`mnist_images`.
+
+    Returns
+    -------
+    Dataset
+    """
     images = mnist_images(source, show_progress)
     train, queries = (pixels.reshape(len(pixels), -1) for pixels in (images.train_images, images.test_images))
     return labeled_dataset("mnist", train, images.train_labels, queries, images.test_labels, images.note)

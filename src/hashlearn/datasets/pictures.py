@@ -18,9 +18,22 @@ IMAGE_SETS: dict[str, Callable[..., ImageSet]] = {"mnist": mnist_images, "cifar1
 
 
 def write_pictures(images: ImageSet, folder: str | os.PathLike[str], *, show_progress: bool | None = None) -> int:
-    """Write ``train/CLASS/NUMBER.png`` and ``test/CLASS/NUMBER.png`` below ``folder``; return the number of images.
+    """Write ``train/CLASS/NUMBER.png`` and ``test/CLASS/NUMBER.png`` below a folder.
 
     The number in a name is the image's row. Existing files are kept, so an interrupted call can be repeated.
+
+    Parameters
+    ----------
+    images : ImageSet
+    folder : path-like
+        Created if it does not exist.
+    show_progress : bool, optional
+        Default: show a progress bar on a terminal only.
+
+    Returns
+    -------
+    int
+        The number of images, including those whose files existed.
     """
     from PIL import Image
 

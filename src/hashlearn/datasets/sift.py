@@ -80,7 +80,18 @@ SETS = {
 
 
 def load_sift(name: str, source: str | os.PathLike[str] | None = None, *, show_progress: bool | None = None) -> Dataset:
-    """Load the learn, base and query files from the folder ``source``, or from the set's environment variable.
+    """Load SIFT descriptors from a folder with the learn, base and query files.
+
+    Parameters
+    ----------
+    name : {"sift1m", "siftsmall", "sift-photos"}
+    source : path-like, optional
+        The folder. Default: the one in ``HASHLEARN_SIFT1M``, ``HASHLEARN_SIFTSMALL`` or ``HASHLEARN_SIFT_PHOTOS``.
+    show_progress : bool, optional
+
+    Returns
+    -------
+    Dataset
 
     Raises
     ------

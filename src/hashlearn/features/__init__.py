@@ -57,20 +57,51 @@ class Extractor(Protocol):
         """The shape of a prepared picture."""
 
     def prepare(self, path: StrPath) -> NDArray[np.uint8]:
-        """Read a picture as :meth:`describe` takes it; raise an :class:`~hashlearn.errors.ImageError` if it can't.
+        """Read a picture as :meth:`describe` takes it. Called from several threads.
 
-        It is called from several threads.
+        Parameters
+        ----------
+        path : path-like
+
+        Returns
+        -------
+        image : ndarray of shape ``image_shape``, uint8
+
+        Raises
+        ------
+        ImageError
+            It can't be read.
         """
 
     def describe(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Compute the vectors (n, n_features) of n prepared pictures."""
+        """Compute the vectors of prepared pictures.
+
+        Parameters
+        ----------
+        images : ndarray of shape (n, *image_shape), uint8
+
+        Returns
+        -------
+        vectors : ndarray of shape (n, n_features), float32
+        """
 
     def description(self) -> dict[str, Any]:
         """Return JSON values from which :meth:`from_description` makes an equal extractor."""
 
     @classmethod
     def from_description(cls, description: Any) -> Self:
-        """Make an extractor; raise a ValueError if its vectors would not be those described."""
+        """Make an extractor from its description.
+
+        Parameters
+        ----------
+        description
+            As :meth:`description` returns it; from a file it can be any JSON value.
+
+        Raises
+        ------
+        ValueError
+            The vectors of the extractor would not be those described.
+        """
 
 
 #: Every extractor by its name.
@@ -80,10 +111,24 @@ EXTRACTORS: dict[str, type[Extractor]] = {extractor.name: extractor for extracto
 def make_extractor(description: Any) -> Extractor:
     """Make the extractor that a model or a collection describes.
 
+    Parameters
+    ----------
+    description
+        As :meth:`Extractor.description` returns it; from a file it can be any JSON value.
+
+    Returns
+    -------
+    extractor : Extractor
+
     Raises
     ------
     ValueError
         This version of hashlearn can't compute the vectors that are described.
+
+    Examples
+    --------
+    >>> make_extractor(GistExtractor(side=32).description())
+    GistExtractor(side=32, color=True, orientations=(8, 8, 8, 8))
     """
     kind = description.get("kind") if isinstance(description, dict) else None
     if not isinstance(kind, str) or kind not in EXTRACTORS:
@@ -93,7 +138,22 @@ def make_extractor(description: Any) -> Extractor:
 
 @renamed_parameter("features", "extractor")
 def read_image(path: StrPath, extractor: Extractor) -> NDArray[np.uint8]:
-    """Read a picture as ``extractor.describe`` takes it: the same as ``extractor.prepare(path)``."""
+    """Read a picture as ``extractor.describe`` takes it: the same as ``extractor.prepare(path)``.
+
+    Parameters
+    ----------
+    path : path-like
+    extractor : Extractor
+
+    Returns
+    -------
+    image : ndarray of shape ``extractor.image_shape``, uint8
+
+    Raises
+    ------
+    ImageError
+        It can't be read.
+    """
     return extractor.prepare(path)
 
 
@@ -115,4 +175,5 @@ class ImageFeatures(GistExtractor):
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
+        """Deprecated: use :meth:`GistExtractor.from_description`."""
         return cls.from_description(data)

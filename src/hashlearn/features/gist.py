@@ -58,7 +58,7 @@ _BUILD_FLOP = 1.5
 def gist(
     images: Any, orientations: Sequence[int] = GIST_320, *, cache: bool = False, show_progress: bool | None = None
 ) -> Array:
-    """Compute GIST descriptors, float32 (n, 16 * sum(orientations)).
+    """Compute GIST descriptors.
 
     Parameters
     ----------
@@ -76,9 +76,10 @@ def gist(
 
     Returns
     -------
-    The features, filter by filter (scale by scale, orientation by orientation), and for each filter the 16 cells of
-    the grid column by column (the cell's row varies fastest), the order of the MATLAB code: feature
-    ``16 * filter + 4 * grid_column + grid_row``. The features of a constant image are zeros.
+    features : ndarray of shape (n, 16 * sum(orientations)), float32
+        The features, filter by filter (scale by scale, orientation by orientation), and for each filter the 16 cells
+        of the grid column by column (the cell's row varies fastest), the order of the MATLAB code: feature
+        ``16 * filter + 4 * grid_column + grid_row``. The features of a constant image are zeros.
     """
     counts = check_orientations(orientations)
     groups, n = _check_images(images)
@@ -145,10 +146,18 @@ class GistExtractor:
         return (self.side, self.side, 3) if self.color else (self.side, self.side)
 
     def prepare(self, path: StrPath) -> Array:
-        """Read a picture as uint8 of :attr:`image_shape`.
+        """Read a picture, resized to the square.
 
         Only the first frame or page is read. The picture is turned upright by its EXIF data, and put on white where it
         is transparent.
+
+        Parameters
+        ----------
+        path : path-like
+
+        Returns
+        -------
+        image : ndarray of shape ``image_shape``, uint8
 
         Raises
         ------
@@ -158,7 +167,17 @@ class GistExtractor:
         return read_picture(os.fspath(path), self.side, self.color)
 
     def describe(self, images: Any) -> Array:
-        """Compute the vectors, float32 (n, n_features), of prepared pictures: an array of n, or a list."""
+        """Compute the vectors of prepared pictures.
+
+        Parameters
+        ----------
+        images : ndarray of shape (n, *image_shape), uint8, or list of n pictures
+            As :meth:`prepare` returns them.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n, n_features), float32
+        """
         return gist(images, self.orientations, show_progress=False)
 
     def description(self) -> dict[str, Any]:
@@ -173,7 +192,18 @@ class GistExtractor:
 
     @classmethod
     def from_description(cls, description: Any) -> Self:
-        """Make an extractor; raise a ValueError if its vectors would not be those described."""
+        """Make an extractor from its description.
+
+        Parameters
+        ----------
+        description
+            As :meth:`description` returns it; from a file it can be any JSON value.
+
+        Raises
+        ------
+        ValueError
+            The vectors of the extractor would not be those described.
+        """
         if not isinstance(description, dict):
             raise ValueError(f"features must be a dict; got {type(description).__name__}.")
         version = description.get("version")

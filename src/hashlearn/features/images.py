@@ -74,6 +74,10 @@ def find_images(folder: StrPath) -> list[str]:
     followed, so that there are no loops. Pictures whose names are not UTF-8 are left out, since they can't be stored
     as text, and so are folders that can't be opened; both are logged as warnings.
 
+    Parameters
+    ----------
+    folder : path-like
+
     Returns
     -------
     paths : list of str
@@ -114,7 +118,23 @@ def find_images(folder: StrPath) -> list[str]:
 
 
 def read_thumbnail(path: StrPath, side: int) -> Array:
-    """Read a picture at a small size, with its proportions: uint8 (height, width, 3), the longer one ``side``."""
+    """Read a picture at a small size, with its proportions.
+
+    Parameters
+    ----------
+    path : path-like
+    side : int
+        The longer side of the result, in pixels.
+
+    Returns
+    -------
+    image : ndarray of shape (height, width, 3), uint8
+
+    Raises
+    ------
+    ImageError
+        It can't be read.
+    """
     return read_picture(os.fspath(path), side, color=True, square=False)
 
 
@@ -127,7 +147,7 @@ def image_vectors(
     batch: int | None = None,
     on_error: Callable[[str, str], object] | None = None,
 ) -> Iterator[tuple[list[str], Array]]:
-    """Iterate over (paths, their vectors float32 (n, n_features)) in batches, in the order of ``paths``.
+    """Iterate over the paths and vectors of pictures in batches, in the order of ``paths``.
 
     One thread per core decodes pictures, at most one batch ahead, and those of more than 16 million pixels one at a
     time: memory is bounded whatever their number and size. Closing the iterator, or collecting it as garbage, ends the
@@ -148,6 +168,12 @@ def image_vectors(
     on_error
         Called with the path and the reason for each picture that can't be read, in the order of ``paths`` and in the
         caller's thread; the picture is skipped. None: a warning is logged.
+
+    Yields
+    ------
+    paths : list of str
+        The pictures of the batch that can be read.
+    vectors : ndarray of shape (n, n_features), float32
     """
     if isinstance(paths, str):
         raise ValueError(f"paths must be a sequence of paths, not one text; got {paths!r}.")

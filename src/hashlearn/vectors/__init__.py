@@ -105,7 +105,24 @@ def write_vectors(path: str | os.PathLike[str], vectors: Array, *, key: str | No
 
 
 def get_format(path: str | os.PathLike[str], key: str | None = None) -> VectorFormat:
-    """Look up the format of a file by its extension, and check that the format accepts ``key``."""
+    """Look up the format of a file by its extension, and check that the format accepts ``key``.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, which need not exist.
+    key : str, optional
+        As for :func:`read_vectors`.
+
+    Returns
+    -------
+    VectorFormat
+
+    Raises
+    ------
+    VectorFileError
+        The extension is unknown, or the format does not accept the key.
+    """
     path = Path(path)
     form = FORMATS.get(path.suffix.lower())
     if form is None:
@@ -125,8 +142,16 @@ def __getattr__(name: str) -> Any:
 class VectorFormat:
     """How to read and write one file format.
 
-    ``dtype`` is the only type of value that the format holds, or None for any number. ``default_key`` is the name under
-    which an array is written, or None if the format has no names.
+    Attributes
+    ----------
+    read : callable
+        ``read(path, key)`` returns the vectors, with ``key`` as for :func:`read_vectors`.
+    write : callable
+        ``write(path, vectors, key)`` writes them.
+    dtype : dtype or None
+        The only type of value that the format holds; None: any number.
+    default_key : str or None
+        The name under which an array is written; None: the format has no names.
     """
 
     read: Callable[[Path, str | None], Array]

@@ -18,9 +18,22 @@ _DECODED = 4  # bytes per character that Python may need for a decoded string
 
 
 def read_labels(path: str | os.PathLike[str]) -> Array:
-    """Read labels (n,) from a 1-D .npy file of numbers or text, or from a UTF-8 text file with one label per line.
+    """Read labels from a file, one per vector.
 
-    Labels from a text file are Python strings (dtype object), so that one long line does not widen all of them.
+    Parameters
+    ----------
+    path : path-like
+        A 1-D .npy file of numbers or text, or a UTF-8 text file with one label per line.
+
+    Returns
+    -------
+    (n,)
+        Labels from a text file are Python strings (dtype object), so that one long line does not widen all of them.
+
+    Raises
+    ------
+    VectorFileError
+        The file is invalid or empty, or a label is missing: an empty line or text, NaN, or infinity.
     """
     path = Path(path)
     check_regular(path)
