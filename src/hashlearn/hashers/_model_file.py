@@ -80,7 +80,13 @@ class ModelMetadata:
 
     @classmethod
     def from_info(cls, info: Mapping[str, str]) -> ModelMetadata:
-        """Read what a model file stores. A text ``features`` that is not a JSON object is kept as a note."""
+        """Read what a model file stores, the inverse of :meth:`to_info`.
+
+        Parameters
+        ----------
+        info : mapping of str to str
+            Texts by name. A text ``features`` that is not a JSON object is kept as a note.
+        """
         notes = dict(info)
         trained_on = notes.pop("trained on", None)
         features = _parse(notes.get("features"))

@@ -36,10 +36,23 @@ def check_whole_bytes(n_bits: int) -> None:
 
 
 def to_sentence_transformers(codes: ArrayLike, n_bits: int, precision: str = "ubinary") -> Array:
-    """Convert packed codes (n, n_bits / 8) to "ubinary" (uint8) or "binary" (int8) embeddings of the same shape.
+    """Convert packed codes to binary embeddings.
 
     The bits equal those of sentence-transformers' ``quantize_embeddings`` of ``decision_function``, except for values
     that are exactly 0: they count as positive in hashlearn and as negative in sentence-transformers.
+
+    Parameters
+    ----------
+    codes : array-like of shape (n, n_bits / 8), uint8
+        Packed codes.
+    n_bits : int
+        Length of the codes, a multiple of 8.
+    precision : {"ubinary", "binary"}
+        The kind of embeddings, uint8 or int8.
+
+    Returns
+    -------
+    embeddings : ndarray of shape (n, n_bits / 8), uint8 or int8
 
     Examples
     --------
@@ -55,7 +68,24 @@ def to_sentence_transformers(codes: ArrayLike, n_bits: int, precision: str = "ub
 
 
 def from_sentence_transformers(embeddings: ArrayLike) -> Bytes:
-    """Convert "ubinary" (uint8) or "binary" (int8) embeddings to packed codes (n, bytes) of 8 bits per byte."""
+    """Convert binary embeddings to packed codes, the inverse of :func:`to_sentence_transformers`.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, n_bytes), uint8 or int8
+        Of the precision "ubinary" (uint8) or "binary" (int8).
+
+    Returns
+    -------
+    codes : ndarray of shape (n, n_bytes), uint8
+        Packed codes of 8 * n_bytes bits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from_sentence_transformers(np.array([[-128, 127]], dtype=np.int8))
+    array([[  0, 255]], dtype=uint8)
+    """
     array = np.asarray(embeddings)
     if array.dtype not in (np.uint8, np.int8):
         raise ValueError(f"embeddings must be ubinary (uint8) or binary (int8); got {array.dtype}.")

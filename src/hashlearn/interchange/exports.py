@@ -29,6 +29,17 @@ def export_faiss(collection: Collection, path: str | os.PathLike[str]) -> list[P
 
     Read it with ``faiss.read_index_binary``. Codes are padded with zero bits to a multiple of 8, which does not change
     distances.
+
+    Parameters
+    ----------
+    collection : Collection
+    path : path-like
+        The file. An existing one is replaced.
+
+    Returns
+    -------
+    list of Path
+        The file written.
     """
     import faiss
 
@@ -47,7 +58,19 @@ def export_faiss(collection: Collection, path: str | os.PathLike[str]) -> list[P
 
 
 def export_npy(collection: Collection, path: str | os.PathLike[str]) -> list[Path]:
-    """Write packed codes (n, bytes) to ``NAME.npy`` and their ids (n,) to ``NAME-ids.npy`` in the same folder."""
+    """Write packed codes (n, n_bytes) to ``NAME.npy`` and their ids (n,) to ``NAME-ids.npy`` in the same folder.
+
+    Parameters
+    ----------
+    collection : Collection
+    path : path-like
+        The file of the codes, ``NAME.npy``. Existing files are replaced.
+
+    Returns
+    -------
+    list of Path
+        The files written, codes first.
+    """
     path = _check_extension(path, ".npy")
     ids_path = path.with_name(f"{path.stem}-ids.npy")
     collection.refresh()
@@ -61,7 +84,18 @@ def export_npy(collection: Collection, path: str | os.PathLike[str]) -> list[Pat
 def export_parquet(collection: Collection, path: str | os.PathLike[str]) -> list[Path]:
     """Write a Parquet table: ``id`` int64, ``code`` (fixed-size binary), ``source`` text, ``payload`` JSON text.
 
-    The file's metadata have the code length, ``n_bits``.
+    The file's metadata have the code length, ``n_bits``. Needs the extra ``formats``.
+
+    Parameters
+    ----------
+    collection : Collection
+    path : path-like
+        The file, ``NAME.parquet``. An existing one is replaced.
+
+    Returns
+    -------
+    list of Path
+        The file written.
     """
     pa, parquet = import_extra("pyarrow", "formats"), import_extra("pyarrow.parquet", "formats")
     fields = [

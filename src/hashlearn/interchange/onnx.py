@@ -38,7 +38,19 @@ def export_onnx(hasher: Hasher, path: str | os.PathLike[str]) -> None:
     """Write the encoder of a fitted model to an ONNX file atomically. See the module's docstring for the graph.
 
     The file's ``metadata_props`` have the format and its version, the method, ``n_bits``, ``n_features``, the distance
-    by which the codes should be ranked, and the version of hashlearn.
+    by which the codes should be ranked, and the version of hashlearn. Needs the extra ``onnx``.
+
+    Parameters
+    ----------
+    hasher : Hasher
+        A fitted model.
+    path : path-like
+        The file. An existing one is replaced.
+
+    Raises
+    ------
+    ValueError
+        A value of the model is not finite in float32.
     """
     onnx = import_extra("onnx", "onnx")
     check_is_fitted(hasher)
