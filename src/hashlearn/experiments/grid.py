@@ -56,7 +56,8 @@ class Experiment:
 
     ``data`` are alternatives, of which the first available one is used. ``variants`` names the entries that are not
     part of the paper's comparison. ``held_out`` is the number of training vectors that serve as queries in a study; 0
-    stands for the test queries.
+    stands for the test queries. ``new_samples``: half of the test queries search the other half, so that no item was
+    trained on.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Experiment:
     published: Mapping[str, Mapping[str, Mapping[int, float]]] = field(default_factory=dict)
     limit: Limit | None = None
     held_out: int = 0
+    new_samples: bool = False
 
     @property
     def methods(self) -> list[str]:
@@ -97,6 +99,7 @@ class Run:
     split: int | None = None
     limit: Limit | None = None
     held_out: int = 0
+    new_samples: bool = False
 
     def __str__(self) -> str:
         return f"{self.experiment} {self.entry.name} {self.n_bits} bits seed {self.seed}"
@@ -150,11 +153,12 @@ def experiment(name: str) -> Experiment:
     table = _file()["experiments"][name]
     changes = table.get("parameters", {})
     methods = (*table["methods"], *table["variants"])
+    base = setting(table.get("setting", table["data"][0]))
     return Experiment(
         name=name,
         title=table["title"],
         data=tuple(table["data"]),
-        setting=setting(table.get("setting", table["data"][0])),
+        setting=replace(base, k=table.get("neighbors", base.k)),
         bits=tuple(table["bits"]),
         seeds=table["seeds"],
         measures=tuple(table["measures"]),
@@ -168,6 +172,7 @@ def experiment(name: str) -> Experiment:
             method: {measure: _by_bits(values) for measure, values in measures.items()}
             for method, measures in table.get("published", {}).items()
         },
+        new_samples=table.get("new_samples", False),
     )
 
 
@@ -321,4 +326,5 @@ def plan_runs(chosen: Experiment, data: str) -> Iterator[Run]:
                 if seed and (not is_repeated or seed >= chosen.fewer.get(entry.name, {}).get(n_bits, chosen.seeds)):
                     continue
                 split = seed if _is_split(chosen, data) else None
-                yield Run(chosen.name, entry, data, scored_by, n_bits, seed, split, chosen.limit, chosen.held_out)
+                limits = chosen.limit, chosen.held_out, chosen.new_samples
+                yield Run(chosen.name, entry, data, scored_by, n_bits, seed, split, *limits)

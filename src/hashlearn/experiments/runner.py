@@ -42,13 +42,15 @@ class Runner:
         self._truth: tuple[Any, Truth] | None = None
 
     def dataset(self, run: Run) -> Dataset:
-        """Return the data of a run: of the test, or of the training set alone in a study."""
-        source = (run.data, run.split, run.limit, run.held_out)
+        """Return the data of a run: of the test, of the training set alone (a study), or with new samples to search."""
+        source = (run.data, run.split, run.limit, run.held_out, run.new_samples)
         if self._data is None or self._data[0] != source:
             self._data = self._truth = None  # frees the memory first
             dataset = load(run.data, split=run.split or 0)
             if run.held_out:
                 dataset = _hold_out(dataset, run.held_out)
+            if run.new_samples:
+                dataset = _search_queries(dataset)
             self._data = (source, dataset if run.limit is None else _first(dataset, run.limit))
         return self._data[1]
 
@@ -90,6 +92,7 @@ class Runner:
                 "split": run.split,
                 "limit": None if run.limit is None else asdict(run.limit),
                 **({"held_out": run.held_out} if run.held_out else {}),
+                **({"new_samples": True} if run.new_samples else {}),
                 "note": dataset.note,
                 **{part: list(getattr(dataset, part).shape) for part in ("train", "database", "queries")},
             },
@@ -162,6 +165,19 @@ def _hold_out(dataset: Dataset, n_queries: int) -> Dataset:
     )
 
 
+def _search_queries(dataset: Dataset) -> Dataset:
+    """Split the queries: the even ones search among the odd ones, none of which is trained on."""
+    labels = dataset.query_labels
+    return replace(
+        dataset,
+        database=dataset.queries[1::2],
+        queries=dataset.queries[::2],
+        database_labels=None if labels is None else labels[1::2],
+        query_labels=None if labels is None else labels[::2],
+        ground_truth=None,
+    )
+
+
 @cache
 def machine() -> dict[str, Any]:
     """Describe the machine, on which the times of a run depend."""
@@ -217,8 +233,7 @@ def _scores(query_codes: Bytes, codes: Bytes, dataset: Dataset, run: Run, truth:
 
 def _among_queries(query_codes: Bytes, dataset: Dataset, run: Run) -> float:
     """Return the mAP on new samples: the even queries search among the odd ones, none of which was trained on."""
-    assert dataset.query_labels is not None
-    truth = Truth.labels(dataset.query_labels[::2], dataset.query_labels[1::2])
+    truth = dataset_truth(_search_queries(dataset), run.setting)
     codes = (query_codes[::2], query_codes[1::2])
     return evaluate(*codes, truth, n_bits=run.n_bits, protocol=run.setting.protocol, show_progress=False).map
 
