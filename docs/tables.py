@@ -282,6 +282,23 @@ def key_table(columns: dict[tuple[str, str, str], str], methods: Iterable[str]) 
     return table([f"mAP, {KEY_BITS} bits", *columns.values()], lines)
 
 
+def by_length(names: Iterable[str], measure: str = "map") -> str:
+    """A line for each method of some experiments, a column for each length; the best of an experiment is bold."""
+    lines = []
+    for (name, data), one in reproduced().items():
+        if name not in names:
+            continue
+        cells = {entry.name: [one.cell(entry.name, n, measure) for n in LENGTHS] for entry in one.experiment.entries}
+        best = [max((c.mean for c in column if c), default=None) for column in zip(*cells.values(), strict=True)]
+        for entry in one.experiment.entries:
+            row = ["" if c is None else c.words() for c in cells[entry.name]]
+            bold = [c is not None and c.mean == top for c, top in zip(cells[entry.name], best, strict=True)]
+            marked = [f"**{words}**" if top else words for words, top in zip(row, bold, strict=True)]
+            if any(row):
+                lines.append([f"`{data}`", entry.label, *marked])
+    return table(["data", "method", *(f"{n} bits" for n in LENGTHS)], lines)
+
+
 def search_nearest() -> str:
     """HammingIndex beside other exact searches of the same codes."""
     rows = json.loads((RESULTS / "search.json").read_text())["nearest"]
@@ -401,6 +418,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "supervised-precision": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys(*_NEAR), by_labels=True, spread=False),
     "supervised-seen": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_seen"), by_labels=True, spread=True),
     "supervised-new": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_new"), by_labels=True, spread=True),
+    "beyond": partial(by_length, ("beyond-mnist", "beyond-cifar10", "beyond-sift")),
+    "beyond-new": partial(by_length, ("beyond-mnist-new", "beyond-cifar10-new")),
+    "beyond-sup-new": partial(by_length, ("beyond-mnist-sup", "beyond-cifar10-sup"), "map_new"),
     "neighbor-hash-study": partial(study, "study-neighbor-hash-"),
     "search-nearest": search_nearest,
     "search-within": search_within,

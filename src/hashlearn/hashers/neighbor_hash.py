@@ -46,7 +46,7 @@ from hashlearn.hashers._graph import neighbor_graph
 from hashlearn.hashers._linear import mean_and_covariance, principal_directions
 from hashlearn.hashers._network import Layer, Network, flatten
 from hashlearn.hashers._optim import Terms, adam
-from hashlearn.hashers._parameters import FLAG, Rule, choice, count, either, number
+from hashlearn.hashers._parameters import FLAG, Rule, choice, count, either, number, optional
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.steps import Activation, Affine, Center, Margins, Step
 from hashlearn.progress import progress_bar
@@ -67,6 +67,8 @@ _MEMBERS, _DRAWN = 3, 2
 _WARM_UP = 0.1
 # How often each sample is used by default, and in how many steps at least.
 _EPOCHS, _LEAST_STEPS = 20.0, 300
+# True neighbors of a sample at least, where only some of the samples are trained on.
+_LEAST_NEIGHBORS = 5
 # Iterations of ITQ for the first codes: its authors'.
 _ITQ_ITER = 50
 
@@ -97,6 +99,9 @@ class NeighborHash(Hasher):
         5, and 11 for cells.
     epochs : float or "auto", default="auto"
         About how often each sample is used. ``"auto"``: 20 times, and more often if that is less than 300 batches.
+    max_samples : int or None, default=100000
+        The most samples to train on. Of more, this many are drawn, and ``n_neighbors`` falls by the same factor, to 5
+        at least. None: all.
     batch_size : int, default=1024
         Samples that are contrasted with one another; somewhat fewer, since a sample that is drawn twice counts once.
     learning_rate : float, default=2e-3
@@ -118,8 +123,8 @@ class NeighborHash(Hasher):
     W1_, c1_, W2_ : ndarray
         The hidden layer, and what its units add to the outputs; only if there is one.
     graph_recall_ : float
-        The share of true neighbors that training knew: 1 up to 100,000 samples; beyond, they are searched for
-        approximately.
+        The share of true neighbors that training knew: 1 up to 100,000 samples that are trained on; beyond, they are
+        searched for approximately.
     history_ : list of dict
         For each epoch: the mean loss of its batches, and seconds.
 
@@ -134,6 +139,7 @@ class NeighborHash(Hasher):
     """
 
     name = "neighbor-hash"
+    _later_parameters: ClassVar[Mapping[str, Any]] = {"max_samples": None}
     _parameters: ClassVar[Mapping[str, Rule]] = {
         "code": choice("auto", "bits", "cells"),
         "n_hidden": count(least=0, most=1 << 16),
@@ -141,6 +147,7 @@ class NeighborHash(Hasher):
         "query": choice("code", "real"),
         "sharpness": either(choice("auto"), number(above=0)),
         "epochs": either(choice("auto"), number(1e-3, 1e6)),
+        "max_samples": optional(count(least=2)),
         "batch_size": count(least=8),
         "learning_rate": number(above=0),
         "cache_graph": FLAG,
@@ -164,6 +171,7 @@ class NeighborHash(Hasher):
         query: str = "code",
         sharpness: float | str = "auto",
         epochs: float | str = "auto",
+        max_samples: int | None = 100_000,
         batch_size: int = 1024,
         learning_rate: float = 2e-3,
         cache_graph: bool = False,
@@ -177,6 +185,7 @@ class NeighborHash(Hasher):
         self.query = query
         self.sharpness = sharpness
         self.epochs = epochs
+        self.max_samples = max_samples
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.cache_graph = cache_graph
@@ -198,13 +207,18 @@ class NeighborHash(Hasher):
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)
+        n_neighbors = int(self.n_neighbors)
+        if self.max_samples is not None and len(X) > self.max_samples:
+            m = int(self.max_samples)
+            n_neighbors = max(min(n_neighbors, _LEAST_NEIGHBORS), round(n_neighbors * m / len(X)))
+            X = X[np.sort(rng.choice(len(X), m, replace=False))]
         m, L = len(X), self.n_bits_
         with thread_map() as threads:
             mean, covariance = mean_and_covariance(X, threads)
             variance = float(np.trace(covariance))
             self.offset_, self.scale_ = mean, np.array(np.sqrt(variance / _SQUARE) if variance > 0 else 1.0)
             rows = Rows(X, mean, float(self.scale_), threads, dtype=np.float32)
-            n_positive = min(int(self.n_neighbors), m - 1)
+            n_positive = min(n_neighbors, m - 1)
             k, key = min(_DRAWN * n_positive, m - 1), content_key(X) if self.cache_graph else None
             neighbors, self.graph_recall_ = neighbor_graph(rows, k, threads, key=key, show_progress=self.show_progress)
 
