@@ -28,8 +28,8 @@ from hashlearn.threads import ThreadMap
 _SETTLED = 0.01
 # Epochs of Adam in a (W, c) step by default, and batches at least.
 _EPOCHS, _LEAST_BATCHES = 3, 250
-# Adam's other defaults.
-BATCH_SIZE, LEARNING_RATE = 512, 5e-3
+# About how many samples are in a batch of Adam by default.
+BATCH_SIZE = 512
 # Units of layers 2 and 3 by bits: the paper's, for CIFAR-10 and MNIST and for SIFT (128 features).
 _UNITS = {8: (90, 20), 16: (90, 30), 32: (120, 50), 64: (160, 110)}
 _UNITS_SHORT = {8: (90, 20), 16: (90, 30), 32: (100, 50), 64: (100, 80)}
@@ -139,7 +139,6 @@ class DNNHasher(LayeredHasher):
         "solver": "lbfgs",
         "epochs": "auto",
         "batch_size": BATCH_SIZE,
-        "learning_rate": LEARNING_RATE,
     }
     _parameters: ClassVar[Mapping[str, Rule]] = {
         **{f"lambda{i}": number() for i in range(1, 5)},

@@ -48,13 +48,16 @@ from hashlearn._arrays import Array, Floats, Indices, Signs
 from hashlearn.codes import signs
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._classes import checked_classes, places, warn_small_classes
-from hashlearn.hashers._dnn import BATCH_SIZE, LEARNING_RATE, DNNHasher, Lambdas, encoder_terms, run_adam, weight_term
+from hashlearn.hashers._dnn import BATCH_SIZE, DNNHasher, Lambdas, encoder_terms, run_adam, weight_term
 from hashlearn.hashers._early_stop import EarlyStop
 from hashlearn.hashers._network import Block, Evaluation, Network, Slope, Sums, evaluate_batch, measure
 from hashlearn.hashers._optim import MEMORY, Minimum, Terms, lbfgs
 from hashlearn.hashers._parameters import Rule, count, optional
 from hashlearn.progress import progress_bar
 from hashlearn.threads import thread_map
+
+# Adam's learning rate by default.
+_RATE = 1e-2
 
 
 def pair_term(sums: Sums, m: int) -> tuple[float, Slope]:
@@ -116,7 +119,7 @@ class SDHDNN(DNNHasher):
         anything.
     solver : {"lbfgs", "adam"}, default="lbfgs"
         What minimizes in a (W, c) step: ``"lbfgs"``, L-BFGS on all samples, the paper's; ``"adam"``, Adam on batches of
-        samples, which gets as low in less than a tenth of the time.
+        samples, which is faster; best with ``init="itq"``, since from the paper's start it gets less far.
     lbfgs_iter : int, default=100
         Iterations of L-BFGS in a (W, c) step.
     lbfgs_memory : int, default=20
@@ -126,7 +129,7 @@ class SDHDNN(DNNHasher):
         batches.
     batch_size : int, default=512
         About how many samples are in a batch of Adam. J is estimated from them as if they stood for all samples.
-    learning_rate : float, default=5e-3
+    learning_rate : float, default=1e-2
         Of Adam, at its highest: in each (W, c) step, it falls from there as a cosine to 0.
     init : {"eigen", "second-moment", "itq"}, default="eigen"
         Where the network starts (see :mod:`._init`); ``"eigen"`` is the paper's.
@@ -166,6 +169,7 @@ class SDHDNN(DNNHasher):
 
     name = "sdh-dnn"
     supervised = True
+    _later_parameters: ClassVar[Mapping[str, Any]] = {**DNNHasher._later_parameters, "learning_rate": _RATE}
     _parameters: ClassVar[Mapping[str, Rule]] = {"samples_per_class": optional(count(least=2))}
 
     def __init__(
@@ -184,7 +188,7 @@ class SDHDNN(DNNHasher):
         lbfgs_memory: int = 20,
         epochs: int | str = "auto",
         batch_size: int = BATCH_SIZE,
-        learning_rate: float = LEARNING_RATE,
+        learning_rate: float = _RATE,
         init: str = "eigen",
         scale: float | str | None = 500.0,
         validation: int | None = None,

@@ -48,13 +48,16 @@ from hashlearn.errors import renamed_parameter, shown
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._decoder import DecoderSums, decoder_sums
 from hashlearn.hashers._discrete import descend
-from hashlearn.hashers._dnn import BATCH_SIZE, LEARNING_RATE, DNNHasher, Lambdas, encoder_terms, run_adam, weight_term
+from hashlearn.hashers._dnn import BATCH_SIZE, DNNHasher, Lambdas, encoder_terms, run_adam, weight_term
 from hashlearn.hashers._early_stop import EarlyStop, check_validation
 from hashlearn.hashers._network import Evaluation, Layer, Network, Slope, Sums, evaluate_batch, flatten
 from hashlearn.hashers._optim import MEMORY, Minimum, Terms, lbfgs
 from hashlearn.hashers._parameters import Rule, choice, count, number
 from hashlearn.progress import progress_bar
 from hashlearn.threads import thread_map
+
+# Adam's learning rate by default.
+_RATE = 5e-3
 
 
 class UDHDNN(DNNHasher):
@@ -144,6 +147,7 @@ class UDHDNN(DNNHasher):
     name = "udh-dnn"
     _saved_names: ClassVar[Mapping[str, str]] = {"validation_neighbors": "validation_neighbours"}
     _beside_state = ("decoder_", "decoder_offset_")
+    _later_parameters: ClassVar[Mapping[str, Any]] = {**DNNHasher._later_parameters, "learning_rate": _RATE}
     _parameters: ClassVar[Mapping[str, Rule]] = {
         "similarity": number(),
         "constraint": choice("discrete", "relaxed"),
@@ -171,7 +175,7 @@ class UDHDNN(DNNHasher):
         lbfgs_memory: int = 20,
         epochs: int | str = "auto",
         batch_size: int = BATCH_SIZE,
-        learning_rate: float = LEARNING_RATE,
+        learning_rate: float = _RATE,
         sweeps: int = 10,
         decoder: str = "exact",
         init: str = "eigen",
