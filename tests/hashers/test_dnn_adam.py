@@ -82,13 +82,13 @@ def test_a_batch_stands_for_all_samples(method, digits):
 @pytest.mark.parametrize(("method", "init"), [(UDHDNN, "eigen"), (UDHDNN, "itq"), (SDHDNN, "itq")])
 @pytest.mark.parametrize("n_bits", [8, 32])
 def test_it_gets_about_as_low_as_lbfgs(method, init, n_bits, digits):
-    """Within 4 %."""
+    """Within 6 %: digits have few batches."""
     X, y = digits
     X = X.astype(np.float32)
     lbfgs, adam = (
         method(n_bits, solver=solver, init=init, random_state=0).fit(X, y).history_ for solver in ("lbfgs", "adam")
     )
-    assert adam[-1]["objective"] < 1.04 * lbfgs[-1]["objective"]
+    assert adam[-1]["objective"] < 1.06 * lbfgs[-1]["objective"]
     assert adam[-1]["objective"] < adam[0]["objective"]
 
 
@@ -96,7 +96,7 @@ def test_it_gets_about_as_low_as_lbfgs(method, init, n_bits, digits):
 def test_history_is_of_all_samples(method, digits):
     X, y = digits
     seen = []
-    hasher = method(8, **SHORT, batch_size=100, callback=lambda *_: seen.append(hasher.encode(X))).fit(X, y)
+    hasher = method(8, **SHORT, batch_size=100, callback=lambda hasher, _: seen.append(hasher.encode(X))).fit(X, y)
     assert len(seen) == len(hasher.history_) == 3
     assert (seen[0] != seen[-1]).any()
     np.testing.assert_array_equal(seen[-1], hasher.encode(X))

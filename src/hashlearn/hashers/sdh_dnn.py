@@ -29,7 +29,7 @@ Neither S nor HHᵀ is ever made. With K = YᵀH (c, L), the sums of H over each
 exact, and linear in m. Steps in turn, from the codes of ITQ and a first (W, c) step:
 
 - B step, W and c held: B = sgn(H).
-- (W, c) step, B held: L-BFGS.
+- (W, c) step, B held: L-BFGS, or Adam on batches (``solver``).
 
 Samples are rows here and columns in the paper, so that matrices are the transposes of the paper's.
 """
