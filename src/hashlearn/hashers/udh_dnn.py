@@ -86,7 +86,7 @@ class UDHDNN(DNNHasher):
         anything.
     solver : {"lbfgs", "adam"}, default="lbfgs"
         What minimizes in a (W, c) step: ``"lbfgs"``, L-BFGS on all samples, the paper's; ``"adam"``, Adam on batches of
-        samples, which gets as low in less than a tenth of the time. It takes the exact decoder, and no
+        samples, which gets about as low in less than a tenth of the time. It takes the exact decoder, and no
         relaxed constraint.
     lbfgs_iter : int, default=100
         Iterations of L-BFGS in a (W, c) step.
