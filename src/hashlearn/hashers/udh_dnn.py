@@ -24,8 +24,9 @@ Steps in turn, from the codes of ITQ and a first (W, c) step:
 
 - B step, W and c held: with V = X − 1 c_d, Q = λ₀ V W_dᵀ + λ₂ H and G = λ₀ W_d W_dᵀ, J is that of
   :mod:`._discrete`.
-- (W, c) step, B held: L-BFGS on the encoder, or Adam on batches (``solver``). The decoder does not depend on the encoder: given B it is a ridge
-  regression, of which BᵀX, BᵀB, 1ᵀX, 1ᵀB and ‖X‖² are all that is needed (:mod:`._decoder`).
+- (W, c) step, B held: L-BFGS on the encoder, or Adam on batches (``solver``). The decoder does not depend on the
+  encoder: given B it is a ridge regression, of which BᵀX, BᵀB, 1ᵀX, 1ᵀB and ‖X‖² are all that is needed
+  (:mod:`._decoder`).
 
 With ``constraint="relaxed"`` H takes the place of B, and there is no quantization and no B step: the decoder reads H,
 and is a ridge regression for every H that L-BFGS comes to (:class:`Relaxed`).
