@@ -376,21 +376,32 @@ def _keys(*names: str, lengths: Iterable[int] = LENGTHS) -> list[tuple[str, int]
     return [(name, n_bits) for name in names for n_bits in lengths]
 
 
-def study(prefix: str) -> str:
-    """mAP of the studies whose names begin with ``prefix``, by data set, settings and bits."""
-    rows: dict[tuple[str, str], dict[int, float]] = {}
+def study(prefix: str, *, seconds: bool = False) -> str:
+    """mAP of the studies whose names begin with ``prefix``, by data set, settings and bits; and CPU seconds."""
+    rows: dict[tuple[str, str], dict[int, str]] = {}
+    times: dict[tuple[str, str], dict[int, str]] = {}
     for one in group_outcomes(Results(RESULTS / "studies").all()):
         if one.experiment.name.startswith(prefix):
             for entry in one.experiment.entries:
-                cells = {n_bits: one.cell(entry.name, n_bits, "map") for n_bits in one.bits}
-                row = rows.setdefault((one.data, entry.label), {})
-                row |= {n_bits: cell.mean for n_bits, cell in cells.items() if cell is not None}
+                key = (one.data, entry.label)
+                row, time = rows.setdefault(key, {}), times.setdefault(key, {})
+                for n_bits in one.bits:
+                    cell = one.cell(entry.name, n_bits, "map")
+                    if cell is not None:
+                        row[n_bits] = f"{cell.mean:.2f}"
+                        spent = [record["training"]["cpu_seconds"] for record in one.select(entry.name, n_bits)]
+                        time[n_bits] = f"{sum(spent) / len(spent):.1f}"
     lengths = sorted({n_bits for row in rows.values() for n_bits in row})
     body = [
-        (f"`{data}`", label, *(f"{row[n]:.2f}" if n in row else "" for n in lengths))
-        for (data, label), row in sorted(rows.items(), key=lambda item: item[0][0])
+        (
+            f"`{key[0]}`",
+            key[1],
+            *(cells[key].get(n, "") for cells in ((rows, times) if seconds else (rows,)) for n in lengths),
+        )
+        for key in sorted(rows, key=lambda key: key[0])
     ]
-    return table(("data", "settings", *(f"{n} bits" for n in lengths)), body)
+    head = ["data", "settings", *(f"{n} bits" for n in lengths)]
+    return table([*head, *(f"CPU s, {n} bits" for n in lengths if seconds)], body)
 
 
 _ALL = ("mnist", "cifar10", "cifar10-dh", "sift-photos")
@@ -422,6 +433,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "beyond-new": partial(by_length, ("beyond-mnist-new", "beyond-cifar10-new")),
     "beyond-sup-new": partial(by_length, ("beyond-mnist-sup", "beyond-cifar10-sup"), "map_new"),
     "neighbor-hash-study": partial(study, "study-neighbor-hash-"),
+    "udh-dnn-adam": partial(study, "study-udh-dnn-adam-", seconds=True),
+    "sdh-dnn-adam": partial(study, "study-sdh-dnn-adam-", seconds=True),
     "search-nearest": search_nearest,
     "search-within": search_within,
     "search-crossover": search_crossover,

@@ -7,6 +7,7 @@ does not depend on the number of threads. (:meth:`Rows.each` is for methods that
 
 from __future__ import annotations
 
+import copy
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -24,6 +25,8 @@ R = TypeVar("R")
 _BLOCK_ELEMENTS = 1 << 20
 # Rows in a block of :class:`Rows`: what is made of them stays near a core, and BLAS still runs at its full rate.
 BLOCK_ROWS = 2048
+# Rows in a block of a batch: the batch is shared among threads, and its sums do not depend on their number.
+BATCH_ROWS = 256
 # Blocks are summed in so many parts, which are then added in order.
 PARTS = 16
 # A memory map is copied into memory if the copy, and what is kept beside it, takes at most this share of it.
@@ -152,6 +155,14 @@ class Rows:
     def take(self, numbers: Indices) -> Array:
         """Copy the rows with these numbers."""
         return self._prepare(numbers) if self._prepared is None else self._prepared[numbers]
+
+    def batch(self, numbers: Indices) -> Rows:
+        """Copy the rows with these numbers, as rows in small blocks."""
+        batch = copy.copy(self)
+        batch._X = batch._prepared = self.take(numbers)
+        batch.shape, batch.streamed = batch._X.shape, False
+        batch.parts = in_parts(blocks_of_size(len(numbers), BATCH_ROWS))
+        return batch
 
     def each(self, work: Callable[[slice, Array], object]) -> None:
         """Call ``work(block, X of the block)`` for every block, to fill arrays of another layout."""

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from hashlearn._arrays import Array, Floats, Signs
+from hashlearn._arrays import Array, Floats, Indices, Signs
 from hashlearn.codes import signs
 from hashlearn.hashers import itq
-from hashlearn.hashers._blocks import Rows
+from hashlearn.hashers._blocks import Rows, shuffled_batches
 from hashlearn.hashers._early_stop import EarlyStop
 from hashlearn.hashers._init import INITS, eigen_layers, itq_layers
 from hashlearn.hashers._layered import VARIANCE, LayeredHasher, units_by_length
 from hashlearn.hashers._linear import mean_and_covariance
 from hashlearn.hashers._network import Network, Slope, Sums, flatten
-from hashlearn.hashers._optim import MEMORY, Minimum
+from hashlearn.hashers._optim import MEMORY, Minimum, Terms, adam
 from hashlearn.hashers._parameters import CALLBACK, Rule, choice, count, either, number, optional
 from hashlearn.threads import ThreadMap
 
 # Training has converged if its last B step changed at most this share of the bits.
 _SETTLED = 0.01
+# Epochs of Adam in a (W, c) step by default, and batches at least.
+_EPOCHS, _LEAST_BATCHES = 3, 250
+# About how many samples are in a batch of Adam by default.
+BATCH_SIZE = 512
 # Units of layers 2 and 3 by bits: the paper's, for CIFAR-10 and MNIST and for SIFT (128 features).
 _UNITS = {8: (90, 20), 16: (90, 30), 32: (120, 50), 64: (160, 110)}
 _UNITS_SHORT = {8: (90, 20), 16: (90, 30), 32: (100, 50), 64: (100, 80)}
@@ -68,6 +73,39 @@ def auto_units(n_bits: int, n_features: int) -> tuple[int, ...]:
     return units_by_length(_UNITS_SHORT if n_features <= 128 else _UNITS, n_bits, n_features)
 
 
+class Training(Protocol):
+    """J of a network (theta) and codes, and its (W, c) step."""
+
+    @property
+    def rows(self) -> Rows: ...
+
+    theta: Floats
+
+    def network_step(self, max_iter: int, advance: Callable[[float], None], memory: int = MEMORY) -> Minimum:
+        """The (W, c) step by L-BFGS; returns J at its end."""
+
+
+class StochasticTraining(Training, Protocol):
+    """J that can be estimated from batches."""
+
+    def objective(self, theta: Array, batch: Indices | None = None) -> tuple[Terms, Floats]:
+        """The terms of J and its gradient, or estimates of them from the samples ``batch``."""
+
+    def adam_step(self, steps: Iterator[tuple[Array, Terms]]) -> Minimum:
+        """The (W, c) step by steps of Adam; returns J at its end."""
+
+
+def run_adam(J: StochasticTraining, steps: Iterator[tuple[Array, Terms]]) -> Minimum:
+    """Set theta to where the steps of Adam end; return J there, of all samples."""
+    for n, (theta, _) in enumerate(steps, 1):  # noqa: B007 - the last ones are used
+        pass
+    J.theta = theta.astype(np.float64)
+    terms, _ = J.objective(J.theta)
+    if not np.isfinite(sum(terms.values())):
+        raise ValueError("training diverged: choose a lower learning_rate.")
+    return Minimum(J.theta, terms, n, converged=False)
+
+
 class DNNHasher(LayeredHasher):
     """A method that trains a network together with codes."""
 
@@ -77,8 +115,12 @@ class DNNHasher(LayeredHasher):
     lambda4: float
 
     max_iter: int
+    solver: str
     lbfgs_iter: int
     lbfgs_memory: int
+    epochs: int | str
+    batch_size: int
+    learning_rate: float
     init: str
     scale: float | str | None
     validation: int | None
@@ -92,12 +134,21 @@ class DNNHasher(LayeredHasher):
     _beside_state: ClassVar[tuple[str, ...]] = ()
     _max_bits_reason = "whose codes start from ITQ's"
     _not_saved = ("callback",)
-    _later_parameters: ClassVar[Mapping[str, Any]] = {"lbfgs_memory": MEMORY}
+    _later_parameters: ClassVar[Mapping[str, Any]] = {
+        "lbfgs_memory": MEMORY,
+        "solver": "lbfgs",
+        "epochs": "auto",
+        "batch_size": BATCH_SIZE,
+    }
     _parameters: ClassVar[Mapping[str, Rule]] = {
         **{f"lambda{i}": number() for i in range(1, 5)},
         "max_iter": count(),
+        "solver": choice("lbfgs", "adam"),
         "lbfgs_iter": count(),
         "lbfgs_memory": count(),
+        "epochs": either(choice("auto"), count()),
+        "batch_size": count(),
+        "learning_rate": number(above=0),
         "init": choice(*INITS),
         "scale": optional(either(choice("range"), VARIANCE)),
         "validation": optional(count()),
@@ -115,6 +166,11 @@ class DNNHasher(LayeredHasher):
                     f"hidden_units must be at least n_bits ({self.n_bits}) for init='itq', which takes a unit for each "
                     f"bit; got {n}."
                 )
+
+    def _unused(self) -> dict[str, str]:
+        if self.solver == "adam":
+            return dict.fromkeys(("lbfgs_iter", "lbfgs_memory"), "for solver='adam'")
+        return dict.fromkeys(("epochs", "batch_size", "learning_rate"), "for solver='lbfgs'")
 
     @property
     def _lambdas(self) -> Lambdas:
@@ -143,6 +199,42 @@ class DNNHasher(LayeredHasher):
                 covariance = covariance + np.outer(mean, mean)
             layers = eigen_layers(rows, sizes, rng, covariance, center=self.init == "eigen")
         return rows, network, flatten(layers), B
+
+    def _n_batches(self, m: int) -> int:
+        """Return the number of batches in an epoch of Adam."""
+        return max(1, round(m / int(self.batch_size)))
+
+    def _budget(self, m: int) -> tuple[int, str]:
+        """Return the most iterations, or the batches, of a (W, c) step, and which of these they are."""
+        if self.solver == "lbfgs":
+            return int(self.lbfgs_iter), "L-BFGS iterations"
+        n = self._n_batches(m)
+        epochs = max(_EPOCHS, -(-_LEAST_BATCHES // n)) if isinstance(self.epochs, str) else int(self.epochs)
+        return epochs * n, "batches"
+
+    def _lbfgs(self, J: Training, advance: Callable[[float], None]) -> Callable[[], Minimum]:
+        """Return a function that makes a (W, c) step by L-BFGS."""
+        n, _ = self._budget(len(J.rows))
+        return lambda: J.network_step(n, advance, int(self.lbfgs_memory))
+
+    def _adam(
+        self, J: StochasticTraining, rng: np.random.Generator, advance: Callable[[float], None]
+    ) -> Callable[[], Minimum]:
+        """Return a function that makes a (W, c) step by Adam, whose moments are kept from one step to the next."""
+        m, highest = len(J.rows), float(self.learning_rate)
+        n, _ = self._budget(m)
+        size = -(-m // self._n_batches(m))  # no batch is much smaller than the others
+
+        def batches() -> Iterator[Indices]:
+            while True:
+                for batch in shuffled_batches(m, size, rng):
+                    advance(1)
+                    yield batch
+
+        # In each (W, c) step, the rate falls as a cosine to 0.
+        rate = lambda t: highest * (0.5 + 0.5 * float(np.cos(np.pi * ((t - 1) % n) / n)))  # noqa: E731
+        steps = adam(J.objective, J.theta.astype(J.rows.dtype), batches(), rate=rate)
+        return lambda: J.adam_step(islice(steps, n))
 
     def _end_iteration(
         self, minimum: Minimum, flips: int, remarks: Mapping[str, float], early: EarlyStop | None, started: float

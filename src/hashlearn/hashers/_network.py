@@ -32,7 +32,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from hashlearn._arrays import Array, Floats
+from hashlearn._arrays import Array, Floats, Indices
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers.steps import ACTIVATIONS
 
@@ -255,3 +255,29 @@ class Evaluation:
         value, slope = reduce(Sums(*sums))
         (gradient,) = rows.total_beside(second, self._outputs)
         return value, gradient
+
+
+def evaluate_batch(
+    network: Network,
+    rows: Rows,
+    numbers: Indices,
+    theta: Array,
+    reduce: Callable[[Sums], tuple[R, Slope]],
+    B: Array,
+    y: Array | None = None,
+    c: int = 1,
+) -> tuple[R, Floats]:
+    """Return an estimate of what :class:`Evaluation` does, from the rows with these numbers.
+
+    Their sums, multiplied such that they stand for all rows, take the place of the sums over all rows.
+    """
+    factor = len(rows) / len(numbers)
+
+    def of_all(sums: Sums) -> tuple[R, Slope]:
+        gram, class_sums, agreement, cross = sums
+        return reduce(Sums(factor * gram, factor * class_sums, factor * agreement, factor * cross))
+
+    classes = None if y is None else y[numbers]
+    value, gradient = Evaluation(network, rows.batch(numbers))(theta, of_all, B[numbers], classes, c)
+    gradient *= factor
+    return value, gradient

@@ -23,11 +23,11 @@ _HALVINGS = 60
 
 
 class Minimum(NamedTuple):
-    """The lowest point of a run of L-BFGS."""
+    """The lowest point of a run of L-BFGS, or the end of one of Adam."""
 
     theta: Floats
     terms: Terms  #: at theta
-    evaluations: int
+    evaluations: int  #: of all samples by L-BFGS, of batches by Adam
     #: False if it ended because its iterations were used up.
     converged: bool
 

@@ -29,7 +29,7 @@ Neither S nor HHᵀ is ever made. With K = YᵀH (c, L), the sums of H over each
 exact, and linear in m. Steps in turn, from the codes of ITQ and a first (W, c) step:
 
 - B step, W and c held: B = sgn(H).
-- (W, c) step, B held: L-BFGS.
+- (W, c) step, B held: L-BFGS, or Adam on batches (``solver``).
 
 Samples are rows here and columns in the paper, so that matrices are the transposes of the paper's.
 """
@@ -37,7 +37,8 @@ Samples are rows here and columns in the paper, so that matrices are the transpo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -47,13 +48,16 @@ from hashlearn._arrays import Array, Floats, Indices, Signs
 from hashlearn.codes import signs
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._classes import checked_classes, places, warn_small_classes
-from hashlearn.hashers._dnn import DNNHasher, Lambdas, encoder_terms, weight_term
+from hashlearn.hashers._dnn import BATCH_SIZE, DNNHasher, Lambdas, encoder_terms, run_adam, weight_term
 from hashlearn.hashers._early_stop import EarlyStop
-from hashlearn.hashers._network import Block, Evaluation, Network, Slope, Sums, measure
-from hashlearn.hashers._optim import MEMORY, Minimum, lbfgs
+from hashlearn.hashers._network import Block, Evaluation, Network, Slope, Sums, evaluate_batch, measure
+from hashlearn.hashers._optim import MEMORY, Minimum, Terms, lbfgs
 from hashlearn.hashers._parameters import Rule, count, optional
 from hashlearn.progress import progress_bar
 from hashlearn.threads import thread_map
+
+# Adam's learning rate by default.
+_RATE = 1e-2
 
 
 def pair_term(sums: Sums, m: int) -> tuple[float, Slope]:
@@ -113,10 +117,20 @@ class SDHDNN(DNNHasher):
     max_iter : int, default=5
         Outer iterations, each a B step and a (W, c) step; the paper's 5. Training ends earlier if neither step changes
         anything.
+    solver : {"lbfgs", "adam"}, default="lbfgs"
+        What minimizes in a (W, c) step: ``"lbfgs"``, L-BFGS on all samples, the paper's; ``"adam"``, Adam on batches of
+        samples, which is faster; best with ``init="itq"``, since from the paper's start it gets less far.
     lbfgs_iter : int, default=100
         Iterations of L-BFGS in a (W, c) step.
     lbfgs_memory : int, default=20
         How many pairs of steps and gradient changes L-BFGS keeps.
+    epochs : int or "auto", default="auto"
+        How often Adam uses each sample in a (W, c) step. ``"auto"``: 3 times, and more often if that is less than 250
+        batches.
+    batch_size : int, default=512
+        About how many samples are in a batch of Adam. J is estimated from them as if they stood for all samples.
+    learning_rate : float, default=1e-2
+        Of Adam, at its highest: in each (W, c) step, it falls from there as a cosine to 0.
     init : {"eigen", "second-moment", "itq"}, default="eigen"
         Where the network starts (see :mod:`._init`); ``"eigen"`` is the paper's.
     scale : float, "range" or None, default=500.0
@@ -155,6 +169,7 @@ class SDHDNN(DNNHasher):
 
     name = "sdh-dnn"
     supervised = True
+    _later_parameters: ClassVar[Mapping[str, Any]] = {**DNNHasher._later_parameters, "learning_rate": _RATE}
     _parameters: ClassVar[Mapping[str, Rule]] = {"samples_per_class": optional(count(least=2))}
 
     def __init__(
@@ -168,8 +183,12 @@ class SDHDNN(DNNHasher):
         lambda3: float = 1.0,
         lambda4: float = 1e-4,
         max_iter: int = 5,
+        solver: str = "lbfgs",
         lbfgs_iter: int = 100,
         lbfgs_memory: int = 20,
+        epochs: int | str = "auto",
+        batch_size: int = BATCH_SIZE,
+        learning_rate: float = _RATE,
         init: str = "eigen",
         scale: float | str | None = 500.0,
         validation: int | None = None,
@@ -185,8 +204,12 @@ class SDHDNN(DNNHasher):
         self.lambda3 = lambda3
         self.lambda4 = lambda4
         self.max_iter = max_iter
+        self.solver = solver
         self.lbfgs_iter = lbfgs_iter
         self.lbfgs_memory = lbfgs_memory
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
         self.init = init
         self.scale = scale
         self.validation = validation
@@ -197,22 +220,22 @@ class SDHDNN(DNNHasher):
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         started = time.perf_counter()
         rng = np.random.default_rng(self.random_state)
-        max_iter, lbfgs_iter = int(self.max_iter), int(self.lbfgs_iter)
+        max_iter = int(self.max_iter)
         X, numbers, kept = self._draw_samples(X, y, rng)
+        n, unit = self._budget(len(X))
         with (
             thread_map() as threads,
-            progress_bar(
-                "SDH-DNN", (max_iter + 1) * lbfgs_iter, unit="L-BFGS iterations", show=self.show_progress
-            ) as advance,
+            progress_bar("SDH-DNN", (max_iter + 1) * n, unit=unit, show=self.show_progress) as advance,
         ):
             rows, network, theta, B = self._initialize(X, rng, threads)
             J = Pairs(rows, network, theta, B, numbers, self._lambdas)
             early = None if kept is None else EarlyStop.by_labels((kept.X, kept.y), X, numbers, rng)
 
+            network_step = self._adam(J, rng, advance) if self.solver == "adam" else self._lbfgs(J, advance)
             self.history_ = []
             for t in range(max_iter + 1):
                 flips = J.code_step() if t else 0
-                minimum = J.network_step(lbfgs_iter, advance, int(self.lbfgs_memory))
+                minimum = network_step()
                 self._keep_layers(network.layers(J.theta))
                 stopped = self._end_iteration(minimum, flips, J.remarks(), early, started)
                 if stopped or (t and not flips and minimum.converged):  # neither step has anything left to do
@@ -309,6 +332,10 @@ class Pairs:
         self.theta = minimum.theta
         return minimum
 
+    def adam_step(self, steps: Iterator[tuple[Array, Terms]]) -> Minimum:
+        """The (W, c) step by steps of Adam; returns J at its end."""
+        return run_adam(self, steps)
+
     def remarks(self) -> dict[str, float]:
         """The pair term of sgn(H)."""
         codes = self._codes()
@@ -320,8 +347,8 @@ class Pairs:
 
         return {"pairs_of_codes": pair_term(Sums(*self.rows.total(sums)), len(self.rows))[0]}
 
-    def objective(self, theta: Floats) -> tuple[dict[str, float], Floats]:
-        """The five terms of J and its gradient."""
+    def objective(self, theta: Array, batch: Indices | None = None) -> tuple[Terms, Floats]:
+        """The five terms of J and its gradient, or estimates of them from the rows with the numbers ``batch``."""
         m = len(self.rows)
 
         def reduce(sums: Sums) -> tuple[dict[str, float], Slope]:
@@ -329,6 +356,7 @@ class Pairs:
             others, more = encoder_terms(sums, m, self.lambdas)
             return {"pairs": pairs, "weights": 0.0, **others}, Slope(slope.A + more.A, slope.T + more.T, more.b)
 
-        terms, gradient = self._evaluate(theta, reduce, self.B, self.y, self.n_classes)
+        evaluate = self._evaluate if batch is None else partial(evaluate_batch, self.network, self.rows, batch)
+        terms, gradient = evaluate(theta, reduce, self.B, self.y, self.n_classes)
         terms["weights"] = weight_term(self.network, theta, gradient, self.lambdas.weights)
         return terms, gradient
