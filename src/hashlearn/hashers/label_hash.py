@@ -79,7 +79,7 @@ class LabelHash(Hasher):
         About how often each sample is used. ``"auto"``: 20 times, and more often if that is less than 300 batches.
     batch_size : int, default=1024
         Samples that are contrasted with one another.
-    learning_rate : float, default=2e-3
+    learning_rate : float, default=2e-2
         Of Adam, at its highest; it rises over the first tenth of the steps, then falls as a cosine to 0.
     cache_graph : bool, default=False
         Whether to keep the neighbors of the samples in the cache folder; only if samples have no label.
@@ -143,7 +143,7 @@ class LabelHash(Hasher):
         n_neighbors: int = 50,
         epochs: float | str = "auto",
         batch_size: int = 1024,
-        learning_rate: float = 2e-3,
+        learning_rate: float = 2e-2,
         cache_graph: bool = False,
         random_state: Any = None,
         show_progress: bool | None = None,
