@@ -32,7 +32,7 @@ PAGES = (
     "docs/search.md",
     *(
         f"docs/methods/{name}.md"
-        for name in ("neighbor-hash", "udh-dnn", "sdh-dnn", *(name for names in MEASURED.values() for name in names))
+        for name in ("neighbor-hash", "label-hash", "udh-dnn", "sdh-dnn", *(name for names in MEASURED.values() for name in names))
     ),
 )
 LENGTHS = (8, 16, 32, 64)
@@ -359,13 +359,13 @@ def _keys(*names: str, lengths: Iterable[int] = LENGTHS) -> list[tuple[str, int]
     return [(name, n_bits) for name in names for n_bits in lengths]
 
 
-def study(prefix: str) -> str:
+def study(prefix: str, measure: str = "map") -> str:
     """mAP of the studies whose names begin with ``prefix``, by data set, settings and bits."""
     rows: dict[tuple[str, str], dict[int, float]] = {}
     for one in group_outcomes(Results(RESULTS / "studies").all()):
         if one.experiment.name.startswith(prefix):
             for entry in one.experiment.entries:
-                cells = {n_bits: one.cell(entry.name, n_bits, "map") for n_bits in one.bits}
+                cells = {n_bits: one.cell(entry.name, n_bits, measure) for n_bits in one.bits}
                 row = rows.setdefault((one.data, entry.label), {})
                 row |= {n_bits: cell.mean for n_bits, cell in cells.items() if cell is not None}
     lengths = sorted({n_bits for row in rows.values() for n_bits in row})
@@ -402,6 +402,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "supervised-seen": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_seen"), by_labels=True, spread=True),
     "supervised-new": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_new"), by_labels=True, spread=True),
     "neighbor-hash-study": partial(study, "study-neighbor-hash-"),
+    "label-hash-study": partial(study, "study-label-hash-", "map_new"),
     "search-nearest": search_nearest,
     "search-within": search_within,
     "search-crossover": search_crossover,

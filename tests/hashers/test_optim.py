@@ -91,14 +91,6 @@ def test_adam_takes_its_rate_from_a_schedule_and_its_type_from_the_start():
     np.testing.assert_allclose(np.concatenate(points), expected, rtol=1e-6)
 
 
-def test_adam_with_decay_takes_a_share_of_the_parameters_off():
-    steps = adam(lambda theta, g: ({}, np.array([g])), np.array([2.0]), [3.0], rate=0.1, decay=0.5)
-    ((theta, _),) = ((theta.copy(), terms) for theta, terms in steps)
-    assert theta == pytest.approx(2.0 * (1 - 0.1 * 0.5) - 0.1)  # the first step of Adam is the rate
-    (unmoved, _), *_ = adam(lambda theta, g: ({}, np.array([g])), np.array([2.0]), [0.0], rate=0.1, decay=0.5)
-    assert unmoved == pytest.approx(1.9)
-
-
 def test_adam_lowers_an_objective_and_leaves_its_start_alone():
     start = np.zeros(3)
     *_, (theta, _) = adam(lambda theta, _: bowl(theta), start, range(2000), rate=0.05)

@@ -111,6 +111,7 @@ class Losses(NamedTuple):
     cross_entropy: float
     contrast: float
     alpha: float
+    neighbors: float
     neighbor_alpha: float
 
 
@@ -252,8 +253,8 @@ def code_losses(
         Delta[:n] += B.dtype.type(losses.contrast) * slope
     if batch.groups is not None:
         value, left, right = bit_contrast(B[n:], B[n:], losses.neighbor_alpha, batch.groups, threads)
-        terms["neighbors"] = value
-        Delta[n:] = left + right
+        terms["neighbors"] = losses.neighbors * value
+        Delta[n:] = B.dtype.type(losses.neighbors) * (left + right)
     return terms, Delta, B[:n].T @ outputs, outputs.sum(axis=0)
 
 

@@ -122,7 +122,6 @@ def adam(
     beta1: float = 0.9,
     beta2: float = 0.999,
     epsilon: float = 1e-8,
-    decay: float = 0.0,
 ) -> Iterator[tuple[Array, Terms]]:
     """Yield the parameters after a step of Adam on each batch, and the terms on that batch before the step.
 
@@ -138,9 +137,6 @@ def adam(
     rate : float or callable
         The learning rate, or a function of the number of the step, from 1 on.
     beta1, beta2, epsilon : float
-    decay : float
-        Each step also takes this share of the parameters off, times the learning rate (AdamW: I. Loshchilov and F.
-        Hutter, "Decoupled weight decay regularization", ICLR 2019).
 
     Yields
     ------
@@ -165,7 +161,5 @@ def adam(
         step += epsilon * np.sqrt(1 - beta2**t)
         np.divide(first, step, out=step)
         step *= size * np.sqrt(1 - beta2**t) / (1 - beta1**t)
-        if decay:
-            theta *= 1 - size * decay
         theta -= step
         yield theta, terms

@@ -40,15 +40,14 @@ from hashlearn.progress import progress_bar
 from hashlearn.storage import content_key
 from hashlearn.threads import ThreadMap, thread_map
 
-# AdamW's.
-_DECAY = 1e-4
 # Steps over which the learning rate rises, as a share of all.
 _WARM_UP = 0.1
 # How often each sample is used by default, and in how many steps at least.
 _EPOCHS, _LEAST_STEPS = 20.0, 300
 # Of samples without labels: α √L; members of a group beside its first sample; neighbors that they are drawn from, for
 # each true one (NeighborHash's); the share of a batch that they take.
-_SHARPNESS, _MEMBERS, _DRAWN, _SHARE = 5.0, 3, 2, 0.5
+_WEIGHT = 0.1
+_SHARPNESS, _MEMBERS, _DRAWN, _SHARE = 2.0, 3, 2, 0.5
 _ENDLESS = 1 << 62
 
 
@@ -77,7 +76,7 @@ class LabelHash(Hasher):
         How many nearest neighbors of a sample are its true neighbors; only if samples have no label.
     epochs : float or "auto", default="auto"
         About how often each sample is used. ``"auto"``: 20 times, and more often if that is less than 300 batches.
-    batch_size : int, default=1024
+    batch_size : int, default=512
         Samples that are contrasted with one another.
     learning_rate : float, default=2e-2
         Of Adam, at its highest; it rises over the first tenth of the steps, then falls as a cosine to 0.
@@ -142,7 +141,7 @@ class LabelHash(Hasher):
         dropout: float = 0.5,
         n_neighbors: int = 50,
         epochs: float | str = "auto",
-        batch_size: int = 1024,
+        batch_size: int = 512,
         learning_rate: float = 2e-2,
         cache_graph: bool = False,
         random_state: Any = None,
@@ -221,6 +220,7 @@ class LabelHash(Hasher):
                 cross_entropy=float(self.cross_entropy),
                 contrast=float(self.contrast),
                 alpha=float(self.sharpness / np.sqrt(L)),
+                neighbors=_WEIGHT,
                 neighbor_alpha=_SHARPNESS / float(np.sqrt(L)),
             )
             first = first_weights(sizes, rng)
@@ -230,7 +230,6 @@ class LabelHash(Hasher):
                 first.astype(np.float32),
                 (next(batches) for _ in range(n_steps)),
                 rate=lambda t: rate * _schedule(t, n_steps),
-                decay=_DECAY,
             )
             self.history_, passed, started = [], [], time.perf_counter()
             with progress_bar("LabelHash", n_steps, unit="batches", show=self.show_progress) as advance:
