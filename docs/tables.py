@@ -32,7 +32,13 @@ PAGES = (
     "docs/search.md",
     *(
         f"docs/methods/{name}.md"
-        for name in ("neighbor-hash", "label-hash", "udh-dnn", "sdh-dnn", *(name for names in MEASURED.values() for name in names))
+        for name in (
+            "neighbor-hash",
+            "label-hash",
+            "udh-dnn",
+            "sdh-dnn",
+            *(name for names in MEASURED.values() for name in names),
+        )
     ),
 )
 LENGTHS = (8, 16, 32, 64)

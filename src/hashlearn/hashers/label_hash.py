@@ -33,6 +33,7 @@ from hashlearn.hashers._graph import neighbor_graph
 from hashlearn.hashers._linear import check_squares
 from hashlearn.hashers._optim import adam
 from hashlearn.hashers._parameters import FLAG, Rule, choice, count, either, number
+from hashlearn.hashers._spreading import spread_labels
 from hashlearn.hashers._targets import Targets, checked_targets
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.steps import Activation, Affine, Center, Step, center
@@ -69,10 +70,10 @@ class LabelHash(Hasher):
         Weight of the loss that compares codes with one another.
     sharpness : float, default=2
         How fast affinity falls with Hamming distance: by a factor of exp(sharpness / √n_bits) for each bit. Of samples
-        without labels it is 5.
+        without labels it is 2.
     dropout : float, default=0.5
         Share of the hidden units that are left out in a step of training, at random; of the features, a fifth of it.
-    n_neighbors : int, default=50
+    n_neighbors : int, default=5
         How many nearest neighbors of a sample are its true neighbors; only if samples have no label.
     epochs : float or "auto", default="auto"
         About how often each sample is used. ``"auto"``: 20 times, and more often if that is less than 300 batches.
@@ -95,6 +96,8 @@ class LabelHash(Hasher):
         What is taken off X.
     W1_, c1_, W2_, c2_ : ndarray
         The layers of the encoder, relu((X − offset_) W1_ + c1_) W2_ + c2_.
+    n_guessed_ : int
+        How many samples without a label got one from their neighbors.
     history_ : list of dict
         For each epoch: the mean of each loss over its batches, and seconds.
 
@@ -139,7 +142,7 @@ class LabelHash(Hasher):
         contrast: float = 1.0,
         sharpness: float = 2.0,
         dropout: float = 0.5,
-        n_neighbors: int = 50,
+        n_neighbors: int = 5,
         epochs: float | str = "auto",
         batch_size: int = 512,
         learning_rate: float = 2e-2,
@@ -204,7 +207,7 @@ class LabelHash(Hasher):
             batch_size = min(int(self.batch_size), m)
             epochs = max(_EPOCHS, _LEAST_STEPS * batch_size / m) if isinstance(self.epochs, str) else float(self.epochs)
             n_steps = max(round(epochs * m / batch_size), 1)
-            neighbors = None
+            neighbors, self.n_guessed_ = None, 0
             if len(y.labeled) < m:
                 n_positive = min(int(self.n_neighbors), m - 1)
                 k, key = min(_DRAWN * n_positive, m - 1), content_key(X) if self.cache_graph else None
@@ -213,6 +216,8 @@ class LabelHash(Hasher):
                 graph = neighbor_graph(plain, k, threads, key=key, show_progress=self.show_progress)
                 del plain
                 neighbors = graph.neighbors
+                known, y = len(y.labeled), spread_labels(y, neighbors, rng)
+                self.n_guessed_ = len(y.labeled) - known
             sizes = Sizes(X.shape[1], int(self.n_hidden), L, len(y.classes))
             batches = _draw(y, neighbors, n_positive if neighbors is not None else 0, batch_size, rng)
             rate = float(self.learning_rate)
@@ -266,7 +271,7 @@ class LabelHash(Hasher):
         if not hasattr(self, "history_"):  # read from a file
             return {}
         last = {name: value for name, value in self.history_[-1].items() if name != "seconds"}
-        return {**last, "epochs": len(self.history_)}
+        return {**last, "epochs": len(self.history_), "n_guessed": self.n_guessed_}
 
 
 def _schedule(t: int, n_steps: int) -> float:
