@@ -7,8 +7,9 @@ labeled samples of the batch, weighted by how near their codes are, d_ij the Ham
 
     ℓ_i = log Σ_{j≠i} exp(−α d_ij) − log Σ_{j≠i, shares a class with i} exp(−α d_ij).
 
-If there are samples without a label, the same batches hold groups of neighbors too, whose loss is NeighborHash's
-(:mod:`._contrast`): a softmax over nearest neighbors.
+Samples without a label get one from their neighbors where that can be trusted (:mod:`._spreading`). If there are any,
+the same batches hold groups of neighbors too, whose loss is NeighborHash's (:mod:`._contrast`): a softmax over nearest
+neighbors.
 
 The network, and its symbols, are described in :mod:`._class_codes`.
 
@@ -45,10 +46,10 @@ from hashlearn.threads import ThreadMap, thread_map
 _WARM_UP = 0.1
 # How often each sample is used by default, and in how many steps at least.
 _EPOCHS, _LEAST_STEPS = 20.0, 300
-# Of samples without labels: α √L; members of a group beside its first sample; neighbors that they are drawn from, for
-# each true one (NeighborHash's); the share of a batch that they take.
-_WEIGHT = 0.1
-_SHARPNESS, _MEMBERS, _DRAWN, _SHARE = 2.0, 3, 2, 0.5
+# Of groups of neighbors: the weight of their loss; α √L; members of a group beside its first sample; neighbors that
+# they are drawn from, for each true one; the share of a batch that they take.
+_WEIGHT, _SHARPNESS, _MEMBERS, _DRAWN, _SHARE = 0.1, 2.0, 3, 2, 0.5
+# More batches than are ever drawn.
 _ENDLESS = 1 << 62
 
 
@@ -202,7 +203,8 @@ class LabelHash(Hasher):
         m, L = len(X), self.n_bits_
         self.classes_ = y.classes
         with thread_map() as threads:
-            mean, scale = _mean_and_deviation(X, threads)
+            mean, deviation = _mean_and_deviation(X, threads)
+            scale = np.where(deviation > 0, deviation, 1)
             rows = Rows(X, mean, scale, threads, dtype=np.float32)
             batch_size = min(int(self.batch_size), m)
             epochs = max(_EPOCHS, _LEAST_STEPS * batch_size / m) if isinstance(self.epochs, str) else float(self.epochs)
@@ -212,7 +214,7 @@ class LabelHash(Hasher):
                 n_positive = min(int(self.n_neighbors), m - 1)
                 k, key = min(_DRAWN * n_positive, m - 1), content_key(X) if self.cache_graph else None
                 # The distances are those of X, not of standardized features.
-                plain = Rows(X, mean, float(np.sqrt(np.mean(scale**2))), threads, dtype=np.float32)
+                plain = Rows(X, mean, float(deviation.max()) or 1.0, threads, dtype=np.float32)
                 graph = neighbor_graph(plain, k, threads, key=key, show_progress=self.show_progress)
                 del plain
                 neighbors = graph.neighbors
@@ -281,7 +283,7 @@ def _schedule(t: int, n_steps: int) -> float:
 
 
 def _mean_and_deviation(X: Array, threads: ThreadMap) -> tuple[Floats, Floats]:
-    """Return the mean and the deviation of each feature; 1 for one that is constant."""
+    """Return the mean and the deviation of each feature."""
     parts = in_parts(row_blocks(X))
     (sums,) = total(lambda rows: (X[rows].sum(axis=0, dtype=np.float64),), parts, threads)
     mean: Floats = sums / len(X)
@@ -293,7 +295,7 @@ def _mean_and_deviation(X: Array, threads: ThreadMap) -> tuple[Floats, Floats]:
     (variance,) = total(squares, parts, threads)
     variance /= len(X)
     check_squares(X, float(variance.sum()))
-    return mean, np.where(variance > 0, np.sqrt(variance), 1.0)
+    return mean, np.sqrt(variance)
 
 
 def _draw(
