@@ -378,6 +378,7 @@ def study(prefix: str, measure: str = "map") -> str:
     body = [
         (f"`{data}`", label, *(f"{row[n]:.2f}" if n in row else "" for n in lengths))
         for (data, label), row in sorted(rows.items(), key=lambda item: item[0][0])
+        if row  # some runs of it have been made
     ]
     return table(("data", "settings", *(f"{n} bits" for n in lengths)), body)
 
