@@ -32,7 +32,13 @@ PAGES = (
     "docs/search.md",
     *(
         f"docs/methods/{name}.md"
-        for name in ("neighbor-hash", "udh-dnn", "sdh-dnn", *(name for names in MEASURED.values() for name in names))
+        for name in (
+            "neighbor-hash",
+            "label-hash",
+            "udh-dnn",
+            "sdh-dnn",
+            *(name for names in MEASURED.values() for name in names),
+        )
     ),
 )
 LENGTHS = (8, 16, 32, 64)
@@ -376,7 +382,7 @@ def _keys(*names: str, lengths: Iterable[int] = LENGTHS) -> list[tuple[str, int]
     return [(name, n_bits) for name in names for n_bits in lengths]
 
 
-def study(prefix: str, *, seconds: bool = False) -> str:
+def study(prefix: str, measure: str = "map", *, seconds: bool = False) -> str:
     """mAP of the studies whose names begin with ``prefix``, by data set, settings and bits; and CPU seconds."""
     rows: dict[tuple[str, str], dict[int, str]] = {}
     times: dict[tuple[str, str], dict[int, str]] = {}
@@ -386,7 +392,7 @@ def study(prefix: str, *, seconds: bool = False) -> str:
                 key = (one.data, entry.label)
                 row, time = rows.setdefault(key, {}), times.setdefault(key, {})
                 for n_bits in one.bits:
-                    cell = one.cell(entry.name, n_bits, "map")
+                    cell = one.cell(entry.name, n_bits, measure)
                     if cell is not None:
                         row[n_bits] = f"{cell.mean:.2f}"
                         spent = [record["training"]["cpu_seconds"] for record in one.select(entry.name, n_bits)]
@@ -399,6 +405,7 @@ def study(prefix: str, *, seconds: bool = False) -> str:
             *(cells[key].get(n, "") for cells in ((rows, times) if seconds else (rows,)) for n in lengths),
         )
         for key in sorted(rows, key=lambda key: key[0])
+        if rows[key]  # some runs of it have been made
     ]
     head = ["data", "settings", *(f"{n} bits" for n in lengths)]
     return table([*head, *(f"CPU s, {n} bits" for n in lengths if seconds)], body)
@@ -435,6 +442,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "neighbor-hash-study": partial(study, "study-neighbor-hash-"),
     "udh-dnn-adam": partial(study, "study-udh-dnn-adam-", seconds=True),
     "sdh-dnn-adam": partial(study, "study-sdh-dnn-adam-", seconds=True),
+    "label-hash-study": partial(study, "study-label-hash-", "map_new"),
     "search-nearest": search_nearest,
     "search-within": search_within,
     "search-crossover": search_crossover,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 __all__ = ["class_numbers", "label_list", "numbered"]
 
 
-def label_list(labels: Any, name: str) -> list[Hashable]:
+def label_list(labels: Any, name: str, *, missing: bool = False) -> list[Hashable]:
     """Convert labels to a list of Python values, one for each item.
 
     Parameters
@@ -21,6 +21,8 @@ def label_list(labels: Any, name: str) -> list[Hashable]:
         Text, sets and mappings are refused.
     name : str
         What to call the labels in an error message.
+    missing : bool, default=False
+        Whether an item may have no label, which becomes None.
 
     Returns
     -------
@@ -29,7 +31,7 @@ def label_list(labels: Any, name: str) -> list[Hashable]:
     Raises
     ------
     ValueError
-        An item has no label (None, NaN) or several. The message names the item.
+        An item has no label (None, NaN), unless it may, or several. The message names the item.
     """
     if hasattr(labels, "to_numpy"):  # pandas and its like
         labels = labels.to_numpy()
@@ -52,6 +54,9 @@ def label_list(labels: Any, name: str) -> list[Hashable]:
             ) from None
         same: Any = value == value  # False for NaN, NA for pandas' NA
         if value is None or not (isinstance(same, (bool, np.bool_)) and same):
+            if missing:
+                values[i] = None
+                continue
             raise ValueError(f"{name} must have a label for every item; item {i} has none ({value}).")
     return values
 

@@ -55,10 +55,11 @@ def test_entries_of_one_method_differ():
 @pytest.mark.parametrize("name", grid.study_names())
 def test_studies_are_of_training_data_and_of_parameters_the_method_takes(name):
     chosen = grid.experiment(name)
-    assert chosen.held_out == 1000
+    held_out = 10_000 if name.startswith("study-label-hash-") else 1000
+    assert chosen.held_out == held_out
     assert chosen.subject in chosen.methods
     assert len(set(chosen.methods)) == len(chosen.methods)
-    assert all(run.held_out == 1000 for run in grid.plan_runs(chosen, chosen.data[0]))
+    assert all(run.held_out == held_out for run in grid.plan_runs(chosen, chosen.data[0]))
     if name == "study-sdh-dnn-memory" and "lbfgs_memory" not in METHODS["sdh-dnn"]().get_params():
         pytest.skip("prepared for a parameter to come")
     for entry in chosen.entries:
@@ -80,6 +81,13 @@ def test_a_study_is_a_grid_of_parameters():
     assert starts.entries[1].parameters == {"init": "itq", "lbfgs_iter": 30}
     unscaled = {entry.name: entry for entry in grid.experiment("study-udh-dnn-cifar10").entries}["scale=none"]
     assert unscaled.hasher().scale is None
+
+
+def test_a_study_names_what_is_shown_beside_it():
+    chosen = grid.experiment("study-label-hash-mnist")
+    assert chosen.variants == ("sdh",)
+    assert chosen.entries[-1].method == "sdh"
+    assert all(entry.method == "label-hash" for entry in chosen.entries[:-1])
 
 
 def test_choose():

@@ -28,6 +28,7 @@ SHORT = {
     "kmh": {"bits_per_subspace": 1},  # of every length; 4 and 8 below
     "sph": {"max_iter": 30},
     "neighbor-hash": {"n_hidden": 8, "code": "bits"},  # cells below
+    "label-hash": {"n_hidden": 8},
 }
 # Differences in rounding beside the library's own: other orders of sums, and tanh of 5 units in the last place.
 TIMES = 8

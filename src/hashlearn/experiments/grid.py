@@ -21,7 +21,7 @@ else:
     import tomli as tomllib
 
 
-# Training vectors that serve as queries in a study.
+# Training vectors that serve as queries in a study, if it does not say.
 _HELD_OUT = 1000
 
 
@@ -181,6 +181,7 @@ def _study(name: str) -> Experiment:
     base = setting(table.get("setting", table["data"]))
     protocol = replace(base.protocol, cutoff=None, radii=(2, 3, 4))
     method = _entry(table["method"])
+    beside = tuple(table.get("beside", ["itq"]))
     varied = []
     for lists in table["grid"]:
         for values in product(*lists.values()):
@@ -197,10 +198,10 @@ def _study(name: str) -> Experiment:
         bits=tuple(table["bits"]),
         seeds=table["seeds"],
         measures=("map", "p@2", "p@3", "p@4"),
-        entries=(*varied, _entry("itq")),
-        variants=("itq",),
+        entries=(*varied, *map(_entry, beside)),
+        variants=beside,
         subject=varied[0].name,
-        held_out=_HELD_OUT,
+        held_out=table.get("held_out", _HELD_OUT),
     )
 
 

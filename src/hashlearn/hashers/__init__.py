@@ -10,6 +10,7 @@ from hashlearn.hashers.itq import ITQ
 from hashlearn.hashers.itq_cca import ITQCCA
 from hashlearn.hashers.kmh import KMH
 from hashlearn.hashers.ksh import KSH
+from hashlearn.hashers.label_hash import LabelHash
 from hashlearn.hashers.lsh import LSH
 from hashlearn.hashers.neighbor_hash import NeighborHash
 from hashlearn.hashers.sdh import SDH
@@ -21,7 +22,7 @@ from hashlearn.hashers.udh_dnn import UDHDNN
 #: Every method by its name. A class listed here is on the command line and in the contract tests.
 METHODS: dict[str, type[Hasher]] = {
     method.name: method
-    for method in (LSH, SH, ITQ, SPH, KMH, BA, DH, SDH, ITQCCA, KSH, BRE, UDHDNN, SDHDNN, NeighborHash)
+    for method in (LSH, SH, ITQ, SPH, KMH, BA, DH, SDH, ITQCCA, KSH, BRE, UDHDNN, SDHDNN, NeighborHash, LabelHash)
 }
 
 __all__ = ["METHODS", "Hasher", "ModelMetadata", *(method.__name__ for method in METHODS.values())]

@@ -95,7 +95,7 @@ class Rows:
     ----------
     X : ndarray of shape (m, D)
     offset : ndarray of shape (D,)
-    scale : float
+    scale : float or ndarray of shape (D,)
     thread_map : ThreadMap
     beside : int, default=0
         How many numbers of the same type will be kept in memory for each row as well.
@@ -108,7 +108,7 @@ class Rows:
         self,
         X: Array,
         offset: Floats,
-        scale: float,
+        scale: float | Floats,
         thread_map: ThreadMap,
         *,
         beside: int = 0,
@@ -123,7 +123,7 @@ class Rows:
         #: At most :data:`PARTS` lists of blocks of about equal size.
         self.parts = _even_parts(len(X))
         self._offset = offset.astype(self._exact)
-        self._factor = self._exact(1 / scale)
+        self._factor = np.asarray(1 / scale, dtype=self._exact)
         self._threads = thread_map
         self._prepared: Array | None = None
         if not self.streamed:

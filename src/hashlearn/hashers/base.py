@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -69,8 +69,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     n_bits: int
 
     @abstractmethod
-    def _fit(self, X: Array, y: list[Hashable] | None) -> None:
-        """Learn from the checked ``X`` (n_samples, n_features)."""
+    def _fit(self, X: Array, y: Any) -> None:
+        """Learn from the checked ``X`` (n_samples, n_features), and from what ``_checked_labels`` returned."""
 
     @abstractmethod
     def encoder_steps(self) -> list[Step]:
@@ -176,8 +176,11 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             return
         warnings.warn(message, UserWarning, stacklevel=3)
 
-    def _checked_labels(self, y: Any, n_samples: int) -> list[Hashable] | None:
-        """Return the labels, one for each sample, for a supervised method; None for the others."""
+    def _checked_labels(self, y: Any, n_samples: int) -> Any:
+        """Return the labels, a list with one for each sample, for a supervised method; None for the others.
+
+        A method that learns from more than one label for each sample overrides this.
+        """
         if not self.supervised:
             return None
         if y is None:
