@@ -40,7 +40,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 LIBRARY = {*MAY_IMPORT, "hashlearn"}
 APPLICATIONS = {"compare", "dask", "experiments", "service"}
 MAY_IMPORT |= dict.fromkeys(APPLICATIONS, LIBRARY)
-MAY_IMPORT |= {"cli": LIBRARY | APPLICATIONS, "hashlearn": {"collection", "hashers", "interchange", "search"}}
+MAY_IMPORT |= {
+    "cli": LIBRARY | APPLICATIONS,
+    "hashlearn": {"collection", "compare", "hashers", "interchange", "search"},
+}
 EARLY_STOPPING = {"hashlearn.hashers._early_stop"}
 # Slow to import, or optional: imported inside the function that needs them.
 HEAVY = {
@@ -218,7 +221,7 @@ def test_public_names_follow_from_the_methods(monkeypatch):
     classes = {method.__name__ for method in hashlearn.METHODS.values()}
     assert classes <= set(hashlearn.__all__) <= set(dir(hashlearn))
     others = {"METHODS", "Collection", "HammingIndex", "Hasher", "HashingPipeline", "ModelMetadata", "load"}
-    assert set(hashlearn.__all__) - classes == {*others, "make_pipeline"}
+    assert set(hashlearn.__all__) - classes == {*others, "choose", "make_pipeline", "recommended"}
     assert all(getattr(hashlearn, name) is not None for name in dir(hashlearn))
     monkeypatch.setattr(hashers, "__all__", [*hashers.__all__, "New"])
     monkeypatch.setattr(hashers, "New", object, raising=False)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hashlearn.collection import Collection as Collection
+    from hashlearn.compare import choose as choose
+    from hashlearn.compare import recommended as recommended
     from hashlearn.hashers import *  # noqa: F403
     from hashlearn.hashers import Hasher
     from hashlearn.interchange.pipeline import HashingPipeline as HashingPipeline
@@ -23,7 +25,9 @@ _HOMES = {
     "Collection": "collection",
     "HammingIndex": "search",
     "HashingPipeline": "interchange.pipeline",
+    "choose": "compare",
     "make_pipeline": "interchange.pipeline",
+    "recommended": "compare",
 }
 
 

@@ -61,8 +61,15 @@ def fit(
     input: Input,
     out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.")],
     method: Annotated[
-        str, typer.Option("--method", "-m", help="A method (hashlearn methods).", autocompletion=complete_method)
-    ] = "itq",
+        str,
+        typer.Option(
+            "--method",
+            "-m",
+            help="A method (hashlearn methods), or auto: the best of several on held-out training vectors; with "
+            "--labels, of those that learn from labels.",
+            autocompletion=complete_method,
+        ),
+    ] = "auto",
     bits: Annotated[int, typer.Option("--bits", "-b", help="Length of the code.")] = 32,
     labels: Annotated[
         str | None,
@@ -92,6 +99,8 @@ def fit(
 ) -> None:
     """Learn a code from the training part of a data set, a file of vectors or a folder of pictures; save the model.
 
+    Example: hashlearn fit vectors.npy --bits 64 --out my.model
+
     Example: hashlearn fit mnist --method itq --bits 32 --out mnist.model
 
     Example: hashlearn fit photos --bits 64 --out photos.model
@@ -100,19 +109,30 @@ def fit(
 
     Example: hashlearn fit vectors.npy -m itq -b 64 -p max_iter=100 -o my.model
     """
+    from hashlearn.compare import choose, recommended
     from hashlearn.hashers import ModelMetadata
 
     inputs.check_out(out, input, None if labels == inputs.FOLDERS else labels)
-    hasher = make_hasher(method, bits, seed, parameter or [])
+    if method == "auto":
+        refuse_options("--method is auto", parameter=parameter)
+        hasher = recommended(bits, supervised=labels is not None, random_state=seed or 0)
+    else:
+        hasher = make_hasher(method, bits, seed, parameter or [])
     options: dict[str, Any] = {"features": features, "side": side, "key": key, "source": source, "split": split}
     data = inputs.read_training(input, hasher, labels=labels, sample=sample, seed=seed, **options)
     start = time.perf_counter()
+    chosen: dict[str, Any] = {}
+    if method == "auto":
+        choice = choose(data.X, bits, data.labels, random_state=seed or 0)
+        hasher, method = choice.hasher, choice.hasher.name
+        chosen = {"scores": choice.scores, "reason": choice.reason}
+        note(f"--method auto: {choice.reason}")
     hasher.fit(data.X, data.labels)
     seconds = time.perf_counter() - start
     hasher.save(out, metadata=ModelMetadata(data.name, data.features))
     n, n_features = data.X.shape
     result = {"model": str(out), "method": method, "n_bits": bits, "trained_on": data.name}
-    result |= {"n_samples": n, "n_features": n_features, "seconds": seconds}
+    result |= {"n_samples": n, "n_features": n_features, "seconds": seconds, **chosen}
     text = f"{method}, {bits} bits, from {n:,} vectors of {n_features} ({data.name}) in {seconds:.1f} s: {out}"
     summary = hasher.summary()
     if summary:

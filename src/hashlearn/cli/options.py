@@ -21,7 +21,7 @@ def method_names() -> list[str]:
 
 
 def complete_method(incomplete: str) -> list[str]:
-    return _starting_with(incomplete, method_names())
+    return _starting_with(incomplete, ["auto", *method_names()])
 
 
 def complete_dataset(incomplete: str) -> list[str]:

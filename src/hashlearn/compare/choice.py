@@ -1,0 +1,171 @@
+"""Choose a method: the one that measured best on the data sets of this library, or the best on one's own vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import clone
+
+from hashlearn.evaluation import Truth, euclidean_neighbors, evaluate
+from hashlearn.hashers import Hasher
+from hashlearn.hashers.itq import ITQ
+from hashlearn.hashers.label_hash import LabelHash
+from hashlearn.hashers.neighbor_hash import NeighborHash
+from hashlearn.hashers.sdh import SDH
+from hashlearn.progress import progress_bar
+
+# Vectors that are held out as queries, or their share if there are few vectors.
+_QUERIES, _SHARE = 1000, 0.2
+# Vectors that candidates are trained on, at most.
+_TRAINED = 20_000
+# True neighbors of a query.
+_NEIGHBORS = 50
+# With fewer vectors a validation says little.
+_LEAST = 100
+# Candidates beside the default of NeighborHash, where codes are bits (more than 8 of them).
+_SHARPNESS = (4.0, 6.0)
+_CELL_BITS = 8
+
+
+class Choice(NamedTuple):
+    """A method, and why it was chosen.
+
+    Attributes
+    ----------
+    hasher : Hasher
+        Not fitted yet.
+    scores : dict
+        The mAP of each candidate in the validation, by its description, best first; empty if there was none.
+    reason : str
+        A sentence.
+    """
+
+    hasher: Hasher
+    scores: dict[str, float]
+    reason: str
+
+
+def recommended(n_bits: int = 32, *, supervised: bool = False, random_state: Any = None) -> Hasher:
+    """Return the method whose codes of this length measured best, not fitted yet.
+
+    The results are in docs/methods/neighbor-hash.md and docs/methods/label-hash.md. :func:`choose` also compares
+    candidates on vectors of one's own.
+
+    Parameters
+    ----------
+    n_bits : int, default=32
+        Length of the code.
+    supervised : bool, default=False
+        Whether there are labels to learn from.
+    random_state : int, Generator or None, default=None
+        Seed of the method.
+
+    Returns
+    -------
+    Hasher
+
+    Examples
+    --------
+    >>> from hashlearn import recommended
+    >>> recommended(64)
+    NeighborHash(n_bits=64)
+    """
+    return (LabelHash if supervised else NeighborHash)(n_bits, random_state=random_state)
+
+
+def choose(
+    X: ArrayLike,
+    n_bits: int = 32,
+    y: Any = None,
+    *,
+    random_state: int | None = None,
+    show_progress: bool | None = None,
+) -> Choice:
+    """Compare candidates on training vectors, and return the best, not fitted yet.
+
+    1,000 vectors, or a fifth if there are fewer than 5,000, are held out. Candidates are trained on the others, or on a
+    sample of 20,000 of them. Without labels, held-out vectors search for their 50 nearest neighbors among those that
+    were trained on. With labels, half of the held-out vectors search among the other half for those of their class. The
+    highest mean average precision by Hamming distance wins.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+    n_bits : int, default=32
+        Length of the code.
+    y : array-like of shape (n_samples,), optional
+        Labels. Without them, methods that need none are compared.
+    random_state : int, optional
+        Seed of the sample and of all methods.
+    show_progress : bool, optional
+        Whether to show progress bars; by default, on a terminal.
+
+    Returns
+    -------
+    Choice
+
+    Examples
+    --------
+    >>> from hashlearn import choose
+    >>> from hashlearn.datasets import load
+    >>> digits = load("digits")
+    >>> choice = choose(digits.train, n_bits=16, random_state=0)
+    >>> hasher = choice.hasher.fit(digits.train)
+    """
+    X = np.asanyarray(X)
+    if X.ndim != 2:
+        raise ValueError(f"X must have two dimensions, samples and features; it has {X.ndim}.")
+    labels: list[Hashable] | None = None if y is None else np.asarray(y).tolist()
+    if labels is not None and len(labels) != len(X):
+        raise ValueError(f"y must have a label for each of the {len(X):,} vectors; it has {len(labels):,}.")
+    first = recommended(n_bits, supervised=labels is not None, random_state=random_state)
+    if len(X) < _LEAST:
+        reason = f"{first.name} measured best in general; {len(X):,} vectors are too few to compare methods on."
+        return Choice(first, {}, reason)
+    order = np.random.default_rng(random_state).permutation(len(X))
+    n_queries = min(_QUERIES, int(_SHARE * len(X)))
+    held_out, trained = order[:n_queries], np.sort(order[n_queries : n_queries + _TRAINED])
+    train, train_labels = X[trained], None if labels is None else [labels[i] for i in trained]
+    if labels is None:
+        queries, database, k = X[held_out], train, min(_NEIGHBORS, len(train))
+        truth = Truth.neighbors(euclidean_neighbors(queries, database, k, show_progress=False))
+    else:
+        queries, database = X[held_out[::2]], X[held_out[1::2]]
+        truth = Truth.labels([labels[i] for i in held_out[::2]], [labels[i] for i in held_out[1::2]])
+    candidates, scores = _candidates(first, X.shape[1]), {}
+    with progress_bar("comparing", len(candidates), unit="methods", show=show_progress) as advance:
+        for name, candidate in candidates.items():
+            hasher = clone(candidate).set_params(show_progress=False) if _shows(candidate) else clone(candidate)
+            hasher.fit(train, train_labels)
+            codes = hasher.encode(queries), hasher.encode(database)
+            scores[name] = evaluate(*codes, truth, n_bits=n_bits, show_progress=False).map
+            advance(1)
+    scores = dict(sorted(scores.items(), key=lambda item: -item[1]))
+    best, *others = (f"{name} {100 * score:.2f}" for name, score in scores.items())
+    reason = (
+        f"{best} is the highest mAP on {n_queries:,} held-out training vectors, before {', '.join(others)} "
+        f"(percent; trained on {len(trained):,})."
+    )
+    return Choice(candidates[next(iter(scores))], scores, reason)
+
+
+def _shows(hasher: Hasher) -> bool:
+    """Whether a method can show progress."""
+    return "show_progress" in hasher.get_params()
+
+
+def _candidates(first: Hasher, n_features: int) -> dict[str, Hasher]:
+    """The recommended method, variants of it, and the best of the others, by their descriptions."""
+    n_bits, seed = first.n_bits, first.get_params()["random_state"]
+    candidates: dict[str, Hasher] = {first.name: first}
+    if first.supervised:
+        candidates["sdh"] = SDH(n_bits, random_state=seed)
+    else:
+        for value in _SHARPNESS if n_bits > _CELL_BITS else ():
+            candidates[f"neighbor-hash, sharpness={value:g}"] = NeighborHash(n_bits, sharpness=value, random_state=seed)
+        if n_bits <= n_features:
+            candidates["itq"] = ITQ(n_bits, random_state=seed)
+    return candidates

@@ -1,0 +1,67 @@
+"""The recommended method, and the choice by validation."""
+
+import numpy as np
+import pytest
+
+import hashlearn
+from hashlearn import choose, recommended
+from hashlearn.datasets import load
+from hashlearn.evaluation import Truth, euclidean_neighbors, evaluate
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load("digits")
+
+
+def test_recommended_is_a_method_with_the_given_length_and_seed():
+    assert recommended(24, random_state=3).get_params() == hashlearn.NeighborHash(24, random_state=3).get_params()
+    assert recommended(8, supervised=True).get_params() == hashlearn.LabelHash(8).get_params()
+
+
+@pytest.mark.slow
+def test_the_choice_is_the_best_of_the_candidates(digits):
+    choice = choose(digits.train, 16, random_state=0)
+    assert set(choice.scores) == {"neighbor-hash", "neighbor-hash, sharpness=4", "neighbor-hash, sharpness=6", "itq"}
+    assert list(choice.scores.values()) == sorted(choice.scores.values(), reverse=True)
+    best = next(iter(choice.scores))
+    assert best.startswith(choice.hasher.name)
+    assert choice.reason.startswith(f"{best} {100 * choice.scores[best]:.2f} is the highest mAP on 300 held-out")
+    # The score of ITQ, by hand.
+    order = np.random.default_rng(0).permutation(1500)
+    queries, rows = digits.train[order[:300]], digits.train[np.sort(order[300:])]
+    itq = hashlearn.ITQ(16, random_state=0).fit(rows)
+    truth = Truth.neighbors(euclidean_neighbors(queries, rows, 50))
+    score = evaluate(itq.encode(queries), itq.encode(rows), truth, n_bits=16).map
+    assert choice.scores["itq"] == pytest.approx(score, abs=1e-12)
+    assert choice.hasher.get_params()["random_state"] == 0
+    assert not hasattr(choice.hasher, "n_bits_")  # not fitted
+
+
+@pytest.mark.slow
+def test_with_labels_supervised_methods_are_compared(digits):
+    choice = choose(digits.train[:600], 16, digits.train_labels[:600], random_state=0)
+    assert set(choice.scores) == {"label-hash", "sdh"}
+    assert choice.hasher.supervised
+    assert all(0.5 < score <= 1 for score in choice.scores.values())
+
+
+@pytest.mark.slow
+def test_more_bits_than_features_leave_itq_out():
+    X = np.random.default_rng(0).standard_normal((200, 12))
+    assert "itq" not in choose(X, 16, random_state=0).scores
+    assert set(choose(X, 8, random_state=0).scores) == {"neighbor-hash", "itq"}
+
+
+def test_few_vectors_are_not_compared(digits):
+    choice = choose(digits.train[:99], 16)
+    assert choice.scores == {}
+    assert choice.hasher.name == "neighbor-hash"
+    assert "99 vectors are too few" in choice.reason
+
+
+def test_bad_input_is_refused(digits):
+    with pytest.raises(ValueError, match="X must have two dimensions"):
+        choose(digits.train[0])
+    with pytest.raises(ValueError, match="y must have a label for each of the 1,500 vectors; it has 7"):
+        choose(digits.train, 8, digits.train_labels[:7])
