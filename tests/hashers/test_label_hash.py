@@ -144,20 +144,6 @@ def test_the_encoder_is_the_network_with_statistics_of_all_samples(problem):
     np.testing.assert_allclose(H, reference.outputs(X, w), atol=1e-9)
 
 
-def test_dropped_values_are_made_up_for(problem):
-    """A linear function of what is left has the same mean: the share that is dropped is the one that is divided by."""
-    _, rows, sizes, theta, batch, _ = problem
-    losses, values = Losses(1.0, 0.0, 0.8, 0.7, 1.3), []
-    for seed in range(300):
-        terms, _ = objective(rows, sizes, losses, 0.3, np.array([seed]), serial, lambda H: (H, np.ones_like(H)))(
-            theta, batch
-        )
-        values.append(terms["cross_entropy"])
-    plain, _ = objective(rows, sizes, losses, 0.0, np.array([0]), serial, lambda H: (H, np.ones_like(H)))(theta, batch)
-    assert np.std(values) > 0.01
-    assert np.mean(values) == pytest.approx(plain["cross_entropy"], abs=0.25)
-
-
 # -- what it learns ---------------------------------------------------------------------------------------------------
 
 
