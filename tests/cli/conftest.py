@@ -40,6 +40,6 @@ def vectors(tmp_path_factory):
     X = np.random.default_rng(0).normal(size=(500, 24)).astype(np.float32)
     write_vectors(folder / "x.npy", X)
     write_vectors(folder / "q.fvecs", X[:3])
-    run("fit", folder / "x.npy", "-b", 20, "--sample", 200, "-o", folder / "m")
+    run("fit", folder / "x.npy", "-m", "itq", "-b", 20, "--sample", 200, "-o", folder / "m")
     run("index", folder / "m", folder / "x.npy", "--out", folder / "x.hl")
     return folder, X

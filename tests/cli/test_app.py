@@ -183,7 +183,7 @@ def test_a_warning_is_one_line(tmp_path):
 @pytest.mark.parametrize("flag", ["--quiet", "-q"])
 def test_quiet_leaves_notes_out_before_and_after_the_command(flag, tmp_path):
     (tmp_path / "digits").mkdir()
-    fit = ["fit", "digits", "-b", "8", "-o", "m"]
+    fit = ["fit", "digits", "-m", "itq", "-b", "8", "-o", "m"]
     assert "note: digits is the data set" in run(*fit, cwd=tmp_path).stderr
     for arguments in ([flag, *fit], [*fit, flag]):
         done = run(*arguments, cwd=tmp_path)
@@ -197,7 +197,9 @@ def test_quiet_leaves_warnings_and_errors(tmp_path):
     done = run("-q", "fit", "digits", "-m", "udh-dnn", *short)
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
     assert "warning: UDH-DNN has not converged" in done.stderr
-    assert run("-q", "fit", "nowhere.npy", *short).stderr.startswith("hashlearn: error: nowhere.npy is neither")
+    assert run("-q", "fit", "nowhere.npy", "-m", "itq", *short).stderr.startswith(
+        "hashlearn: error: nowhere.npy is neither"
+    )
 
 
 @pytest.mark.slow
@@ -246,6 +248,7 @@ def complete(*words):
 @pytest.mark.slow
 def test_names_are_completed():
     assert complete("fi") == ["fit"]
+    assert complete("fit", "digits", "--method", "au") == ["auto"]
     assert complete("fit", "digits", "--method", "it") == ["itq", "itq-cca"]
     assert complete("fit", "mn") == ["mnist"]
     assert complete("fit", "photos", "--features", "g") == ["gist"]

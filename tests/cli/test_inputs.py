@@ -30,7 +30,7 @@ def test_kinds(tmp_path, monkeypatch):
 
 def test_a_data_sets_name_is_the_data_set(tmp_path):
     (tmp_path / "digits").mkdir()
-    done = run("fit", "digits", "-b", 8, "-o", "m", cwd=tmp_path)
+    done = run("fit", "digits", "-m", "itq", "-b", 8, "-o", "m", cwd=tmp_path)
     words = "hashlearn: note: digits is the data set; ./digits would be the folder.\n"
     assert done.stderr == words
     done = run("index", "m", "digits", "-o", "d.hl", cwd=tmp_path)
@@ -52,7 +52,9 @@ def test_a_sample_is_learned_from(vectors):
 def test_labels_are_refused_by_a_method_that_learns_without(tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).random((20, 5)))
     np.save(tmp_path / "y.npy", np.arange(20))
-    done = run("fit", tmp_path / "x.npy", "-b", 4, "--labels", tmp_path / "y.npy", "-o", tmp_path / "m", code=2)
+    done = run(
+        "fit", tmp_path / "x.npy", "-m", "itq", "-b", 4, "--labels", tmp_path / "y.npy", "-o", tmp_path / "m", code=2
+    )
     assert done.stderr == "hashlearn: error: itq learns without labels: leave --labels out.\n"
 
 
@@ -124,7 +126,7 @@ def test_labels_follow_the_sample(classes, tmp_path):
     [
         (["photos", "-m", "ksh"], "ksh learns from labels: --labels folders takes the names of the subfolders."),
         (["photos/cats", "-m", "ksh"], "ksh learns from labels: give them with --labels FILE."),
-        (["photos", "--labels", "folders"], "itq learns without labels: leave --labels out."),
+        (["photos", "-m", "itq", "--labels", "folders"], "itq learns without labels: leave --labels out."),
         (
             ["photos", "-m", "ksh", "--labels", "three.txt"],
             "--labels must have a label for each of the 25 pictures; it has 3.",

@@ -161,7 +161,7 @@ def test_what_only_python_can_give_is_no_parameter(tmp_path):
     result = run("fit", "digits", "-m", "udh-dnn", "-o", tmp_path / "m", "-p", "callback=print")
     assert result.returncode == 2
     assert (
-        "no parameter of udh-dnn is named 'callback': choose from constraint, decoder, hidden_units, init, init_codes,"
+        "no parameter of udh-dnn is named 'callback': choose from batch_size, constraint, decoder, epochs,"
         in result.stderr
     )
     assert "callback" not in result.stderr.partition("choose from")[2]
@@ -205,23 +205,27 @@ def test_parameters_reach_the_method(tmp_path):
         ),
         (["fit", "mnits", "-o", "m"], "mnits is neither a file nor a folder nor a data set: did you mean mnist?"),
         (
-            ["fit", "digits", "-p", "max_itr=1", "-o", "m"],
+            ["fit", "digits", "-m", "itq", "-p", "max_itr=1", "-o", "m"],
             "no parameter of itq is named 'max_itr': did you mean max_iter?",
         ),
-        (["fit", "digits", "-p", "max_iter", "-o", "m"], "-p takes name=value; got 'max_iter'"),
+        (["fit", "digits", "-m", "itq", "-p", "max_iter", "-o", "m"], "-p takes name=value; got 'max_iter'"),
+        (["fit", "digits", "-p", "max_iter=1", "-o", "m"], "--method is auto, so --parameter would have no effect"),
         (["encode", "MODEL", "digits", "--skip-unreadable", "-o", "c.npy"], "--skip-unreadable would have no effect"),
         (["encode", "MODEL", ".", "-o", "c.npy"], "the model was trained on vectors, not on pictures"),
         (
-            ["fit", "digits", "-b", "65", "-o", "m"],
+            ["fit", "digits", "-m", "itq", "-b", "65", "-o", "m"],
             "n_bits must be at most the number of features, n_features=64, for ITQ",
         ),
         (
             ["fit", "digits", "-b", "0", "-o", "m"],
             "n_bits must be a whole number of at least 1 and at most 16777216; got 0",
         ),
-        (["fit", "digits", "-p", "magic=1", "-o", "m"], "no parameter of itq is named 'magic': choose from max_iter"),
         (
-            ["fit", "digits", "-p", "max_iter=abc", "-o", "m"],
+            ["fit", "digits", "-m", "itq", "-p", "magic=1", "-o", "m"],
+            "no parameter of itq is named 'magic': choose from max_iter",
+        ),
+        (
+            ["fit", "digits", "-m", "itq", "-p", "max_iter=abc", "-o", "m"],
             "max_iter must be a whole number of at least 1; got 'abc'",
         ),
         (["fit", "digits", "-m", "lsh", "-p", "center=1", "-o", "m"], "center must be True or False; got 1"),
@@ -239,7 +243,7 @@ def test_parameters_reach_the_method(tmp_path):
         (["encode", "MODEL", "narrow.npy", "--part", "train", "-o", "c.npy"], "--part would have no effect"),
         (["encode", "MODEL", "digits", "--key", "x", "-o", "c.npy"], "--key would have no effect"),
         (["data", "get", "digits", "--split", "2"], "split must be 0 for digits"),
-        (["fit", "digits", "-o", "/dev/null/m"], "/dev/null"),
+        (["fit", "digits", "-m", "itq", "-o", "/dev/null/m"], "/dev/null"),
         (["fit", "digits", "-o", "/dev/null"], "a file can't be written to '/dev/null'"),
         (["fit", "digits", "-o", "."], "a file can't be written to '.'"),
         (["evaluate", "MODEL", "-d", "digits", "--k", "0"], "k must be at least 1; got 0"),
@@ -349,3 +353,13 @@ def test_encode_a_folder_of_pictures(tmp_path):
     assert done.stdout.endswith("of photos: codes.npy, codes-paths.txt\n")
     np.testing.assert_array_equal(read_vectors(tmp_path / "codes.npy"), expected)
     assert (tmp_path / "codes-paths.txt").read_text().splitlines() == paths
+
+
+@pytest.mark.slow
+def test_auto_chooses_a_method_and_says_why(tmp_path):
+    done = run("fit", "digits", "-b", 16, "-o", tmp_path / "m", "--json")
+    result = json.loads(done.stdout)
+    assert f"hashlearn: note: --method auto: {result['reason']}" in done.stderr
+    assert result["method"] == hashlearn.load(tmp_path / "m").name
+    assert next(iter(result["scores"])).startswith(result["method"])
+    assert {"itq", "neighbor-hash"} <= result["scores"].keys()

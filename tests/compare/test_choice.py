@@ -56,8 +56,10 @@ def test_more_bits_than_features_leave_itq_out():
 def test_few_vectors_are_not_compared(digits):
     choice = choose(digits.train[:99], 16)
     assert choice.scores == {}
-    assert choice.hasher.name == "neighbor-hash"
-    assert "99 vectors are too few" in choice.reason
+    assert choice.hasher.name == "itq"
+    assert choice.reason == "99 vectors are too few to compare methods on, so itq is used."
+    assert choose(digits.train[:99], 128).hasher.name == "neighbor-hash"  # ITQ has at most 64 bits here
+    assert choose(digits.train[:99], 16, digits.train_labels[:99]).hasher.name == "label-hash"
 
 
 def test_bad_input_is_refused(digits):

@@ -89,7 +89,8 @@ def choose(
     1,000 vectors, or a fifth if there are fewer than 5,000, are held out. Candidates are trained on the others, or on a
     sample of 20,000 of them. Without labels, held-out vectors search for their 50 nearest neighbors among those that
     were trained on. With labels, half of the held-out vectors search among the other half for those of their class. The
-    highest mean average precision by Hamming distance wins.
+    highest mean average precision by Hamming distance wins. Fewer than 100 vectors are not compared on: the choice is
+    ITQ then, or LabelHash with labels.
 
     Parameters
     ----------
@@ -123,8 +124,9 @@ def choose(
         raise ValueError(f"y must have a label for each of the {len(X):,} vectors; it has {len(labels):,}.")
     first = recommended(n_bits, supervised=labels is not None, random_state=random_state)
     if len(X) < _LEAST:
-        reason = f"{first.name} measured best in general; {len(X):,} vectors are too few to compare methods on."
-        return Choice(first, {}, reason)
+        if labels is None and n_bits <= X.shape[1]:  # with so few vectors, neighbors teach nothing
+            first = ITQ(n_bits, random_state=random_state)
+        return Choice(first, {}, f"{len(X):,} vectors are too few to compare methods on, so {first.name} is used.")
     order = np.random.default_rng(random_state).permutation(len(X))
     n_queries = min(_QUERIES, int(_SHARE * len(X)))
     held_out, trained = order[:n_queries], np.sort(order[n_queries : n_queries + _TRAINED])
