@@ -310,7 +310,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     def _by_blocks(
         self, X: Array, out: Array, finish: Callable[[Array], Array], steps: Sequence[Step] | None = None
     ) -> Array:
-        """Fill ``out`` with ``finish`` of what the steps, by default the encoder's, make of each block, on all cores."""
+        """Fill ``out`` with ``finish`` of what the steps, by default the encoder's, make of blocks, on all cores."""
         steps = self.encoder_steps() if steps is None else steps
         project, blocks = self._compile(steps, compute_type(X.dtype)), row_blocks(X, width(steps))
 

@@ -105,6 +105,8 @@ class DecoderHash(Hasher):
         What is taken off X and what it is divided by, √(mean ‖x − mean‖²).
     decoder_ : ndarray of shape (n_bits, n_features)
         W: x ≈ mean_ + scale_ · b W.
+    anisotropy_ : ndarray of shape ()
+        η, as in ``fit``.
     query_map_, query_offset_ : ndarray of shape (n_features, n_bits) and (n_bits,)
         U and c.
     history_ : list of dict
@@ -140,6 +142,7 @@ class DecoderHash(Hasher):
     mean_: Floats
     scale_: Floats
     decoder_: Floats
+    anisotropy_: Floats
     query_map_: Floats
     query_offset_: Floats
     history_: list[dict[str, float]]
@@ -174,6 +177,7 @@ class DecoderHash(Hasher):
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)
+        self.anisotropy_ = np.array(float(self.anisotropy))
         with thread_map() as threads:
             self.mean_, covariance = mean_and_covariance(X, threads)
             self.scale_ = np.array(np.sqrt(np.trace(covariance)) or 1.0)
@@ -188,14 +192,14 @@ class DecoderHash(Hasher):
             with progress_bar("DecoderHash", self.max_iter, unit="iterations", show=self.show_progress) as advance:
                 for _ in range(self.max_iter):
                     started, before = time.perf_counter(), B
-                    B = rows.map(lambda _, X, W=W: descent(X, W, float(self.anisotropy), _SWEEPS)[0])  # type: ignore[misc]
+                    B = rows.map(lambda _, X, W=W: descent(X, W, float(self.anisotropy_), _SWEEPS)[0])  # type: ignore[misc]
                     W, loss = decoder_step(rows, B)
                     changed, seconds = float(np.mean(before != B)), time.perf_counter() - started
                     self.history_.append({"loss": loss, "changed": changed, "seconds": seconds})
                     advance(1)
             self.decoder_, U, c = W, 2 * W.T, np.zeros(self.n_bits_)
             if self.epochs:
-                B = rows.map(lambda _, X: descent(X, W, float(self.anisotropy), _SWEEPS)[0])
+                B = rows.map(lambda _, X: descent(X, W, float(self.anisotropy_), _SWEEPS)[0])
                 U, c = self._train_queries(rows, B, U, rng, threads)
         self.query_map_, self.query_offset_ = U, c
 
@@ -235,7 +239,7 @@ class DecoderHash(Hasher):
         return [Center(self.mean_), Scale(np.full(len(self.mean_), 1 / self.scale_))]
 
     def encoder_steps(self) -> list[Step]:
-        return [*self._scaled_steps(), Descent(self.decoder_, float(self.anisotropy), _SWEEPS)]
+        return [*self._scaled_steps(), Descent(self.decoder_, float(self.anisotropy_), _SWEEPS)]
 
     def query_values(self, X: ArrayLike) -> Array:
         X = self._checked(X)
@@ -255,11 +259,18 @@ class DecoderHash(Hasher):
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
         maps = {"decoder_": (n_bits, n_features), "query_map_": (n_features, n_bits), "query_offset_": (n_bits,)}
-        return {"mean_": (n_features,), "scale_": (), **maps}
+        return {"mean_": (n_features,), "scale_": (), "anisotropy_": (), **maps}
 
     def _check_state(self) -> None:
         if not self.scale_ > 0:
             raise ValueError(f"scale_ must be above 0; got {self.scale_}")
+        if self.anisotropy_ != self.anisotropy:
+            raise ValueError(f"anisotropy_ must be as anisotropy is, {self.anisotropy}; got {self.anisotropy_}")
+
+    def _check_unchanged(self) -> None:
+        super()._check_unchanged()
+        if self.anisotropy_ != self.anisotropy:
+            raise ValueError(f"anisotropy was changed to {self.anisotropy} after fit: fit again.")
 
     def summary(self) -> dict[str, Any]:
         if not hasattr(self, "history_"):  # read from a file
