@@ -26,7 +26,6 @@ already, the patterns of v are gone through. From a good code, few patterns u ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -101,7 +100,7 @@ def anneal(Q: Array, G: Array, V: Array | None, sweeps: int, start: Signs | None
         if start is None:
             b = np.zeros_like(q)
             for sharpness in SHARPNESS:
-                _sweep(q, others, v, b, lambda slope, k, by=sharpness: np.tanh(slope * (by / sizes[k])))  # type: ignore[misc]
+                _sweep(q, others, v, b, sharpness / sizes)
             b = signs(b).astype(Q.dtype)
         else:
             b = np.ascontiguousarray(start[rows].T, dtype=Q.dtype)
@@ -109,7 +108,7 @@ def anneal(Q: Array, G: Array, V: Array | None, sweeps: int, start: Signs | None
         for _ in range(sweeps):
             before = b[:, moving]
             after = before.copy()
-            _sweep(q[:, moving], others, None if v is None else v[:, moving], after, lambda slope, k: signs(slope))
+            _sweep(q[:, moving], others, None if v is None else v[:, moving], after)
             b[:, moving] = after
             moving = moving[(after != before).any(axis=0)]
             if not len(moving):
@@ -121,8 +120,8 @@ def anneal(Q: Array, G: Array, V: Array | None, sweeps: int, start: Signs | None
     return B, slopes
 
 
-def _sweep(q: Array, others: Array, v: Array | None, b: Array, value: Callable[[Array, int], Array]) -> None:
-    """Set each bit ``b`` (L, n), with all others held, to ``value`` of its slope (n,) and its number."""
+def _sweep(q: Array, others: Array, v: Array | None, b: Array, steepness: Array | None = None) -> None:
+    """Set each bit ``b`` (L, n), with all others held, to the sign of its slope, or to tanh(steepness_k · slope)."""
     slope = np.empty(b.shape[1], dtype=b.dtype)
     along = None if v is None else np.einsum("kn,kn->n", v, b)  # vᵀb
     for k in range(len(b)):
@@ -131,7 +130,7 @@ def _sweep(q: Array, others: Array, v: Array | None, b: Array, value: Callable[[
         if v is not None and along is not None:
             along -= v[k] * b[k]
             slope -= v[k] * along
-        b[k] = value(slope, k)
+        b[k] = signs(slope) if steepness is None else np.tanh(steepness[k] * slope)
         if v is not None and along is not None:
             along += v[k] * b[k]
 

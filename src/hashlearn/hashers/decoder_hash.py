@@ -188,19 +188,21 @@ class DecoderHash(Hasher):
             B: Signs = rows.map(lambda _, X: signs(X @ V.astype(X.dtype)))
             W, _ = decoder_step(rows, B)
 
+            def encoded(W: Floats) -> Signs:
+                return rows.map(lambda _, X: descent(X, W, float(self.anisotropy_), _SWEEPS)[0])
+
             self.history_, self.query_history_ = [], []
             with progress_bar("DecoderHash", self.max_iter, unit="iterations", show=self.show_progress) as advance:
                 for _ in range(self.max_iter):
                     started, before = time.perf_counter(), B
-                    B = rows.map(lambda _, X, W=W: descent(X, W, float(self.anisotropy_), _SWEEPS)[0])  # type: ignore[misc]
+                    B = encoded(W)
                     W, loss = decoder_step(rows, B)
                     changed, seconds = float(np.mean(before != B)), time.perf_counter() - started
                     self.history_.append({"loss": loss, "changed": changed, "seconds": seconds})
                     advance(1)
             self.decoder_, U, c = W, 2 * W.T, np.zeros(self.n_bits_)
             if self.epochs:
-                B = rows.map(lambda _, X: descent(X, W, float(self.anisotropy_), _SWEEPS)[0])
-                U, c = self._train_queries(rows, B, U, rng, threads)
+                U, c = self._train_queries(rows, encoded(W), U, rng, threads)
         self.query_map_, self.query_offset_ = U, c
 
     def _train_queries(
