@@ -83,7 +83,7 @@ class DecoderHash(Hasher):
     anisotropy : float, default=0.5
         The weight of that part of the error that lies along the vector, beside the whole. 0: all directions count the
         same.
-    max_iter : int, default=5
+    max_iter : int, default=3
         How often codes and decoder are learned in turn.
     n_neighbors : int, default=10
         How many nearest neighbors of a sample are its true neighbors when the map of queries is trained.
@@ -153,7 +153,7 @@ class DecoderHash(Hasher):
         n_bits: int = 256,
         *,
         anisotropy: float = 0.5,
-        max_iter: int = 5,
+        max_iter: int = 3,
         n_neighbors: int = 10,
         epochs: float = 3.0,
         learning_rate: float = 3e-3,
