@@ -105,12 +105,13 @@ class DecoderHash(Hasher):
         What is taken off X and what it is divided by, √(mean ‖x − mean‖²).
     decoder_ : ndarray of shape (n_bits, n_features)
         W: x ≈ mean_ + scale_ · b W.
-    anisotropy_ : ndarray of shape ()
-        η, as in ``fit``.
+    eta_ : ndarray of shape ()
+        η: ``anisotropy``, as it was in ``fit``.
     query_map_, query_offset_ : ndarray of shape (n_features, n_bits) and (n_bits,)
         U and c.
     history_ : list of dict
         For each iteration: the mean of ‖x − b W‖², the share of bits that changed, and seconds.
+    n_iter_ : int
     query_history_ : list of dict
         For each epoch: the mean loss of its batches, and seconds.
 
@@ -142,7 +143,7 @@ class DecoderHash(Hasher):
     mean_: Floats
     scale_: Floats
     decoder_: Floats
-    anisotropy_: Floats
+    eta_: Floats
     query_map_: Floats
     query_offset_: Floats
     history_: list[dict[str, float]]
@@ -177,7 +178,7 @@ class DecoderHash(Hasher):
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)
-        self.anisotropy_ = np.array(float(self.anisotropy))
+        self.eta_ = np.array(float(self.anisotropy))
         with thread_map() as threads:
             self.mean_, covariance = mean_and_covariance(X, threads)
             self.scale_ = np.array(np.sqrt(np.trace(covariance)) or 1.0)
@@ -189,7 +190,7 @@ class DecoderHash(Hasher):
             W, _ = decoder_step(rows, B)
 
             def encoded(W: Floats) -> Signs:
-                return rows.map(lambda _, X: descent(X, W, float(self.anisotropy_), _SWEEPS)[0])
+                return rows.map(lambda _, X: descent(X, W, float(self.eta_), _SWEEPS)[0])
 
             self.history_, self.query_history_ = [], []
             with progress_bar("DecoderHash", self.max_iter, unit="iterations", show=self.show_progress) as advance:
@@ -200,6 +201,7 @@ class DecoderHash(Hasher):
                     changed, seconds = float(np.mean(before != B)), time.perf_counter() - started
                     self.history_.append({"loss": loss, "changed": changed, "seconds": seconds})
                     advance(1)
+            self.n_iter_ = len(self.history_)
             self.decoder_, U, c = W, 2 * W.T, np.zeros(self.n_bits_)
             if self.epochs:
                 U, c = self._train_queries(rows, encoded(W), U, rng, threads)
@@ -241,7 +243,7 @@ class DecoderHash(Hasher):
         return [Center(self.mean_), Scale(np.full(len(self.mean_), 1 / self.scale_))]
 
     def encoder_steps(self) -> list[Step]:
-        return [*self._scaled_steps(), Descent(self.decoder_, float(self.anisotropy_), _SWEEPS)]
+        return [*self._scaled_steps(), Descent(self.decoder_, float(self.eta_), _SWEEPS)]
 
     def query_values(self, X: ArrayLike) -> Array:
         X = self._checked(X)
@@ -261,24 +263,24 @@ class DecoderHash(Hasher):
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:
         maps = {"decoder_": (n_bits, n_features), "query_map_": (n_features, n_bits), "query_offset_": (n_bits,)}
-        return {"mean_": (n_features,), "scale_": (), "anisotropy_": (), **maps}
+        return {"mean_": (n_features,), "scale_": (), "eta_": (), **maps}
 
     def _check_state(self) -> None:
         if not self.scale_ > 0:
             raise ValueError(f"scale_ must be above 0; got {self.scale_}")
-        if self.anisotropy_ != self.anisotropy:
-            raise ValueError(f"anisotropy_ must be as anisotropy is, {self.anisotropy}; got {self.anisotropy_}")
+        if self.eta_ != self.anisotropy:
+            raise ValueError(f"eta_ must be as anisotropy is, {self.anisotropy}; got {self.eta_}")
 
     def _check_unchanged(self) -> None:
         super()._check_unchanged()
-        if self.anisotropy_ != self.anisotropy:
+        if self.eta_ != self.anisotropy:
             raise ValueError(f"anisotropy was changed to {self.anisotropy} after fit: fit again.")
 
     def summary(self) -> dict[str, Any]:
         if not hasattr(self, "history_"):  # read from a file
             return {}
         queries = {"query_loss": self.query_history_[-1]["loss"]} if self.query_history_ else {}
-        return {"loss": self.history_[-1]["loss"], "iterations": len(self.history_), **queries}
+        return {"loss": self.history_[-1]["loss"], "iterations": self.n_iter_, **queries}
 
 
 def decoder_step(rows: Rows, B: Signs) -> tuple[Floats, float]:
