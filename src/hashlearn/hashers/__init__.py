@@ -25,7 +25,7 @@ METHODS: dict[str, type[Hasher]] = {
     method.name: method
     for method in (
         LSH, SH, ITQ, SPH, KMH, BA, DH, SDH, ITQCCA, KSH, BRE, UDHDNN, SDHDNN, NeighborHash, LabelHash, DecoderHash,
-    )  # fmt: skip
-}
+    )
+}  # fmt: skip
 
 __all__ = ["METHODS", "Hasher", "ModelMetadata", *(method.__name__ for method in METHODS.values())]
