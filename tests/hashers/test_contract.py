@@ -44,6 +44,7 @@ SHORT = {
     "kmh": {"bits_per_subspace": 1},  # not short, but of every length: its own tests take 4 and 8
     "neighbor-hash": {"n_hidden": 8, "n_neighbors": 5, "learning_rate": 1e-4},  # small steps keep roundings small
     "label-hash": {"n_hidden": 8, "dropout": 0, "learning_rate": 1e-4},
+    "decoder-hash": {"max_iter": 2, "epochs": 1},
 }
 pytestmark = pytest.mark.filterwarnings("ignore:.*has not converged:sklearn.exceptions.ConvergenceWarning")
 

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from hashlearn import ITQ
 from hashlearn.codes import signs
 from hashlearn.hashers import _discrete
-from hashlearn.hashers._discrete import GROUP, descend, descend_groups, energies, solve
+from hashlearn.hashers._discrete import GROUP, anneal, descend, descend_groups, energies, solve
 
 
 def objective(Q, G, B):
@@ -224,3 +224,52 @@ def test_what_is_but_rounding_changes_no_code(work):
     again = opposite.copy()
     work(Q, W @ W.T, again)
     np.testing.assert_array_equal(again, opposite)
+
+
+def own_matrices(Q, G, V, B):
+    """bᵀ(G + v vᵀ)b − 2 qᵀb of each row, by its own matrix."""
+    return np.array([b @ (G + np.outer(v, v)) @ b - 2 * q @ b for q, v, b in zip(Q, V, B.astype(float), strict=True)])
+
+
+@given(st.integers(0, 10_000), st.integers(1, 20), st.integers(1, 20))
+def test_annealed_codes_settle_where_no_flip_helps_and_slopes_are_differences_of_energies(seed, n, L):
+    rng = np.random.default_rng(seed)
+    Q, G, _ = problem(rng, n, L)
+    V = rng.standard_normal((n, L))
+    B, slopes = anneal(Q, G, V, 1000)
+    np.testing.assert_array_equal(signs(slopes), B)
+    for k in range(L):
+        plus, minus = B.copy(), B.copy()
+        plus[:, k], minus[:, k] = 1, -1
+        expected = (own_matrices(Q, G, V, minus) - own_matrices(Q, G, V, plus)) / 4
+        np.testing.assert_allclose(slopes[:, k], expected, atol=1e-9)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 20), st.integers(1, 20))
+def test_no_sweep_from_given_codes_raises_the_energy(seed, n, L):
+    rng = np.random.default_rng(seed)
+    Q, G, B = problem(rng, n, L)
+    V = rng.standard_normal((n, L))
+    last = own_matrices(Q, G, V, B)
+    for _ in range(4):
+        B, _ = anneal(Q, G, V, 1, start=B)
+        now = own_matrices(Q, G, V, B)
+        assert (now <= last + 1e-9).all()
+        last = now
+
+
+def test_without_vectors_of_their_own_sweeps_are_those_of_plain_descent():
+    Q, G, B = problem(np.random.default_rng(2), 300, 20)
+    np.testing.assert_array_equal(anneal(Q, G, np.zeros_like(Q), 2, start=B)[0], anneal(Q, G, None, 2, start=B)[0])
+    found, _ = anneal(Q, G, None, 2, start=B)
+    descend(Q, G, B, 2)
+    np.testing.assert_array_equal(found, B)
+
+
+def test_annealing_finds_lower_energies_than_descent_from_signs():
+    rng = np.random.default_rng(3)
+    W, X = rng.standard_normal((40, 30)), rng.standard_normal((500, 30)) * 5
+    Q, G = X @ W.T, W @ W.T
+    B = signs(Q)
+    descend(Q, G, B, 100)
+    assert objective(Q, G, anneal(Q, G, None, 100)[0]).mean() < objective(Q, G, B).mean()

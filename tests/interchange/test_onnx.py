@@ -14,7 +14,7 @@ from hashlearn.errors import MissingExtraError
 from hashlearn.hashers.steps import Activation, Center
 from hashlearn.interchange import export_onnx
 
-METHODS = hashlearn.METHODS
+METHODS = {name: method for name, method in hashlearn.METHODS.items() if name != "decoder-hash"}  # see below
 every_method = pytest.mark.parametrize("name", METHODS)
 pytestmark = pytest.mark.filterwarnings("ignore:.*has not converged:sklearn.exceptions.ConvergenceWarning")
 # The encoders are what is tested: short training makes them as well.
@@ -263,6 +263,13 @@ def test_a_method_of_ones_own_is_exported_by_its_steps(digits, tmp_path):
     _, _, values = run(tmp_path / "m.onnx", digits[0])
     assert values.min() == -1
     np.testing.assert_allclose(values, hasher.decision_function(digits[0].astype(np.float32)), rtol=1e-4, atol=1e-4)
+
+
+def test_an_encoder_that_searches_is_refused(digits, tmp_path):
+    hasher = hashlearn.DecoderHash(8, epochs=0, random_state=0).fit(digits[0])
+    with pytest.raises(ValueError, match="can't be exported to ONNX: its encoder searches for each code bit by bit"):
+        export_onnx(hasher, tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_export_that_fails_leaves_the_file_as_it_was(digits, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from hashlearn.hashers._model_file import model_key as model_key
 from hashlearn.hashers.ba import BA
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.bre import BRE
+from hashlearn.hashers.decoder_hash import DecoderHash
 from hashlearn.hashers.dh import DH
 from hashlearn.hashers.itq import ITQ
 from hashlearn.hashers.itq_cca import ITQCCA
@@ -22,7 +23,9 @@ from hashlearn.hashers.udh_dnn import UDHDNN
 #: Every method by its name. A class listed here is on the command line and in the contract tests.
 METHODS: dict[str, type[Hasher]] = {
     method.name: method
-    for method in (LSH, SH, ITQ, SPH, KMH, BA, DH, SDH, ITQCCA, KSH, BRE, UDHDNN, SDHDNN, NeighborHash, LabelHash)
-}
+    for method in (
+        LSH, SH, ITQ, SPH, KMH, BA, DH, SDH, ITQCCA, KSH, BRE, UDHDNN, SDHDNN, NeighborHash, LabelHash, DecoderHash,
+    )
+}  # fmt: skip
 
 __all__ = ["METHODS", "Hasher", "ModelMetadata", *(method.__name__ for method in METHODS.values())]

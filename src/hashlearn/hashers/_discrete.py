@@ -8,7 +8,9 @@ where G (L, L) is symmetric and q its row of Q.
 
 :func:`descend` is discrete cyclic coordinate descent (F. Shen, C. Shen, W. Liu, H. T. Shen, "Supervised discrete
 hashing", CVPR 2015). With all other bits held, bit k is best at sgn(q_k − Σ_{j≠k} G_kj b_j). A sweep sets all bits in
-turn; none can raise the objective, so that sweeps end where no single flip helps.
+turn; none can raise the objective, so that sweeps end where no single flip helps. :func:`anneal` finds better codes,
+from none: in its first sweeps bits are real numbers that are pushed ever harder toward ±1 (mean-field annealing). Each
+sample may have a matrix of its own, G + v vᵀ.
 
 :func:`descend_groups` sets up to :data:`GROUP` bits at once, the best of all their patterns, so that sweeps end where
 no change within one group helps.
@@ -38,6 +40,10 @@ GROUP = 8
 _WORST_CONDITION = 1e12
 # Pairs of a sample and a pattern that are worked on at a time.
 _PAIRS = 1 << 14
+#: Sweeps of :func:`anneal` with relaxed bits, tanh(sharpness · slope / G_kk) in the place of sgn(slope).
+SHARPNESS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0)
+# Samples that it works on at a time.
+_ROWS = 1024
 
 
 def descend(Q: Array, G: Array, B: Signs, sweeps: int) -> int:
@@ -66,6 +72,67 @@ def descend(Q: Array, G: Array, B: Signs, sweeps: int) -> int:
     flips = int(np.count_nonzero(after != B))
     B[...] = after
     return flips
+
+
+def anneal(Q: Array, G: Array, V: Array | None, sweeps: int, start: Signs | None = None) -> tuple[Signs, Array]:
+    """Find codes of low E(b) = bᵀ(G + v vᵀ)b − 2 qᵀb, v the sample's row of ``V``, if there is one.
+
+    Sweeps with relaxed bits, from zeros (:data:`SHARPNESS`), then at most ``sweeps`` with signs, until no bit flips.
+    From the codes ``start``: with signs only, none of which can raise E.
+
+    Returns
+    -------
+    B : ndarray of shape (rows, L), int8
+        ±1.
+    slopes : ndarray of shape (rows, L)
+        q_k − Σ_{j≠k} (G_kj + v_k v_j) b_j of all bits. Where the sweeps ended by themselves, their signs are the bits.
+    """
+    others = G.astype(Q.dtype)
+    np.fill_diagonal(others, 0)
+    sizes = np.diag(G).astype(Q.dtype)
+    np.copyto(sizes, 1, where=sizes <= 0)
+    B, slopes = np.empty(Q.shape, dtype=np.int8), np.empty_like(Q)
+    for first in range(0, len(Q), _ROWS):
+        rows = slice(first, first + _ROWS)
+        # A bit of all samples is a row here: contiguous.
+        q = np.ascontiguousarray(Q[rows].T)
+        v = None if V is None else np.ascontiguousarray(V[rows].T)
+        if start is None:
+            b = np.zeros_like(q)
+            for sharpness in SHARPNESS:
+                _sweep(q, others, v, b, sharpness / sizes)
+            b = signs(b).astype(Q.dtype)
+        else:
+            b = np.ascontiguousarray(start[rows].T, dtype=Q.dtype)
+        moving = np.arange(b.shape[1])  # samples in which a bit flipped in the last sweep
+        for _ in range(sweeps):
+            before = b[:, moving]
+            after = before.copy()
+            _sweep(q[:, moving], others, None if v is None else v[:, moving], after)
+            b[:, moving] = after
+            moving = moving[(after != before).any(axis=0)]
+            if not len(moving):
+                break
+        slope = q - others @ b
+        if v is not None:
+            slope -= v * (np.einsum("kn,kn->n", v, b) - v * b)
+        B[rows], slopes[rows] = b.T, slope.T
+    return B, slopes
+
+
+def _sweep(q: Array, others: Array, v: Array | None, b: Array, steepness: Array | None = None) -> None:
+    """Set each bit ``b`` (L, n), with all others held, to the sign of its slope, or to tanh(steepness_k · slope)."""
+    slope = np.empty(b.shape[1], dtype=b.dtype)
+    along = None if v is None else np.einsum("kn,kn->n", v, b)  # vᵀb
+    for k in range(len(b)):
+        np.matmul(others[k], b, out=slope)
+        np.subtract(q[k], slope, out=slope)
+        if v is not None and along is not None:
+            along -= v[k] * b[k]
+            slope -= v[k] * along
+        b[k] = signs(slope) if steepness is None else np.tanh(steepness[k] * slope)
+        if v is not None and along is not None:
+            along += v[k] * b[k]
 
 
 def energies(Q: Array, G: Array, B: Signs) -> Array:

@@ -14,13 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from hashlearn._arrays import Array, from_torch
-from hashlearn.codes import MAX_BITS, n_bytes, pack, sign_bits
+from hashlearn._arrays import Array, Floats, from_torch
+from hashlearn.codes import MAX_BITS, check_codes, n_bytes, pack, sign_bits
 from hashlearn.errors import shown
 from hashlearn.hashers._blocks import row_blocks
 from hashlearn.hashers._model_file import ModelMetadata, read_model, write_model
 from hashlearn.hashers._parameters import FLAG, SEED, Rule, count, optional
-from hashlearn.hashers.steps import Float, Step, compile_steps, compute_type, width
+from hashlearn.hashers.steps import Float, Margins, Spheres, Step, compile_steps, compute_type, width
 from hashlearn.labels import label_list
 from hashlearn.threads import thread_map
 
@@ -210,6 +210,69 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         X = self._checked(X)
         return self._by_blocks(X, np.empty((len(X), self.n_bits_), dtype=compute_type(X.dtype)), lambda H: H)
 
+    def query_values(self, X: ArrayLike) -> Array:
+        """Return the real values that stand for queries, to be compared with the codes of items.
+
+        A query that is not rounded to a code is compared more precisely. The score of an item is the product of the
+        query's values with the item's bits as ±1, plus its :meth:`code_offsets`; the larger, the nearer. The values
+        are those of ``decision_function``, unless a method has others.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Vectors; there may be none.
+
+        Returns
+        -------
+        values : ndarray of shape (n_samples, n_bits), float32 or float64
+
+        Raises
+        ------
+        ValueError
+            Products with the method's values say nothing about distances: SPH, whose codes are ranked by spherical
+            distance; KMH and cells of NeighborHash, several of whose bits together are the number of a cell (KMH with
+            ``bits_per_subspace=1`` is not refused).
+
+        Examples
+        --------
+        >>> from hashlearn import ITQ
+        >>> from hashlearn.datasets import load
+        >>> digits = load("digits")
+        >>> hasher = ITQ(n_bits=16, random_state=0).fit(digits.train)
+        >>> signs = 2.0 * hasher.transform(digits.train) - 1
+        >>> scores = hasher.query_values(digits.queries) @ signs.T + hasher.code_offsets(hasher.encode(digits.train))
+        >>> scores.argmax(axis=1).shape  # the nearest item of each query
+        (297,)
+        """
+        X = self._checked(X)
+        for step in self.encoder_steps():
+            match step:
+                case Spheres():
+                    reason = "its codes are ranked by spherical distance, which no product with bits gives"
+                case Margins(_, b) if b > 1:
+                    reason = f"{b} bits together are the number of a cell, and their values can't be added"
+                case _:
+                    continue
+            raise ValueError(f"this model of {self.name} has no query_values: {reason}. Compare codes instead.")
+        return self.decision_function(X)
+
+    def code_offsets(self, codes: ArrayLike) -> Floats:
+        """Return what is added to the score of each item for real-valued queries (:meth:`query_values`).
+
+        0 for most methods. It depends on the code alone, so it can be computed once and stored beside it.
+
+        Parameters
+        ----------
+        codes : array-like of shape (n, ceil(n_bits / 8)), uint8
+            Packed codes.
+
+        Returns
+        -------
+        offsets : ndarray of shape (n,), float64
+        """
+        check_is_fitted(self)
+        return np.zeros(len(check_codes(codes, self.n_bits_)))
+
     def transform(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Return the codes as bits, 0 or 1.
 
@@ -244,9 +307,11 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         out = np.empty((len(X), n_bytes(self.n_bits_)), dtype=np.uint8)
         return self._by_blocks(X, out, lambda H: pack(sign_bits(H).view(np.bool_)))
 
-    def _by_blocks(self, X: Array, out: Array, finish: Callable[[Array], Array]) -> Array:
-        """Fill ``out`` with ``finish`` of the real values of each block of rows, on all cores."""
-        steps = self.encoder_steps()
+    def _by_blocks(
+        self, X: Array, out: Array, finish: Callable[[Array], Array], steps: Sequence[Step] | None = None
+    ) -> Array:
+        """Fill ``out`` with ``finish`` of what the steps, by default the encoder's, make of blocks, on all cores."""
+        steps = self.encoder_steps() if steps is None else steps
         project, blocks = self._compile(steps, compute_type(X.dtype)), row_blocks(X, width(steps))
 
         def work(rows: slice) -> None:

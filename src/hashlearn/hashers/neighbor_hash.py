@@ -246,7 +246,7 @@ class NeighborHash(Hasher):
                 objective(rows, network, loss, threads),
                 flatten(layers).astype(np.float32),
                 batches,
-                rate=lambda t: rate * _schedule(t, n_steps),
+                rate=lambda t: rate * warm_up_and_fall(t, n_steps),
             )
             self.history_, losses, started = [], [], time.perf_counter()
             with progress_bar("NeighborHash", n_steps, unit="batches", show=self.show_progress) as advance:
@@ -307,7 +307,7 @@ class NeighborHash(Hasher):
         return {"loss": self.history_[-1]["loss"], "epochs": len(self.history_), "graph_recall": self.graph_recall_}
 
 
-def _schedule(t: int, n_steps: int) -> float:
+def warm_up_and_fall(t: int, n_steps: int) -> float:
     """The learning rate of step t, from 1 on, as a share of the highest: a rise, then a cosine that falls to 0."""
     warm = max(1, round(_WARM_UP * n_steps))
     return t / warm if t <= warm else 0.5 + 0.5 * float(np.cos(np.pi * (t - warm) / (n_steps - warm + 1)))

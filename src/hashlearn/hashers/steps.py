@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hashlearn._arrays import Array
+from hashlearn._arrays import Array, Signs
+from hashlearn.hashers._discrete import anneal
 
 Float = type[np.float32] | type[np.float64]
 
@@ -79,7 +80,20 @@ class Margins(NamedTuple):
     b: int
 
 
-Step: TypeAlias = Center | Affine | Scale | Activation | UnitLength | Gaussian | Spheres | Margins
+class Descent(NamedTuple):
+    """A value for each bit of the code b ∈ {−1, 1}^t with y ≈ b W, whose sign is the bit.
+
+    b has a low ‖r‖² + anisotropy · (r·y)² / ‖y‖², r = y − b W, found by annealed coordinate descent with at most
+    ``sweeps`` sweeps over the signs (:func:`._discrete.anneal`). The value is a quarter of how much larger that sum is
+    with −1 than with +1 for the bit, with all other bits of b held.
+    """
+
+    W: Array  # (t, s)
+    anisotropy: float
+    sweeps: int
+
+
+Step: TypeAlias = Center | Affine | Scale | Activation | UnitLength | Gaussian | Spheres | Margins | Descent
 
 
 def compile_steps(steps: Sequence[Step], dtype: Float) -> Callable[[Array], Array]:
@@ -107,6 +121,8 @@ def width(steps: Sequence[Step]) -> int:
                 widths.append(W.shape[1])
             case Spheres(pivots):
                 widths.append(len(pivots))
+            case Descent(W):
+                widths.append(len(W))
     return max(widths)
 
 
@@ -141,6 +157,8 @@ def _compile(step: Step, dtype: Float) -> Callable[[Array], Array]:
             return _spheres((2 * pivots.T).astype(dtype), thresholds.astype(dtype))
         case Margins(runs, b):
             return lambda Y: margins(Y.T.reshape(runs, 1 << b, len(Y)), b)
+        case Descent(W, anisotropy, sweeps):
+            return lambda Y: descent(Y, W, anisotropy, sweeps)[1]
 
 
 def _affine(W: Array, c: Array | None) -> Callable[[Array], Array]:
@@ -232,3 +250,14 @@ def margins(distances: Array, b: int) -> Array:
 def index_bits(b: int) -> NDArray[np.int64]:
     """Return the bits (2^b, b) of the numbers below 2^b, the most significant first."""
     return np.arange(1 << b)[:, None] >> np.arange(b)[::-1] & 1
+
+
+def descent(Y: Array, W: Array, anisotropy: float, sweeps: int, start: Signs | None = None) -> tuple[Signs, Array]:
+    """Evaluate :class:`Descent`, from the codes ``start`` if they are given: the codes and the slopes."""
+    Q, V = Y @ W.T.astype(Y.dtype), None
+    if anisotropy:
+        # (y − bW)(I + η yᵀy/‖y‖²)(y − bW)ᵀ = b(WWᵀ + vᵀv)bᵀ − 2(1 + η) yWᵀbᵀ + …, v = √η yWᵀ/‖y‖
+        lengths = np.sqrt(squares(Y))
+        V = Q * (np.sqrt(anisotropy) / np.where(lengths > 0, lengths, 1)).astype(Y.dtype)[:, None]
+        Q *= Y.dtype.type(1 + anisotropy)
+    return anneal(Q, W @ W.T, V, sweeps, start)

@@ -24,7 +24,18 @@ from sklearn.utils.validation import check_is_fitted
 from hashlearn.codes import n_bytes, pack
 from hashlearn.errors import import_extra
 from hashlearn.hashers import Hasher
-from hashlearn.hashers.steps import Activation, Affine, Center, Gaussian, Margins, Scale, Spheres, Step, UnitLength
+from hashlearn.hashers.steps import (
+    Activation,
+    Affine,
+    Center,
+    Descent,
+    Gaussian,
+    Margins,
+    Scale,
+    Spheres,
+    Step,
+    UnitLength,
+)
 from hashlearn.storage import atomic_path
 
 FORMAT = "hashlearn encoder"
@@ -50,7 +61,8 @@ def export_onnx(hasher: Hasher, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     ValueError
-        A value of the model is not finite in float32.
+        A value of the model is not finite in float32, or its codes are found by a search (DecoderHash), which a graph
+        of standard operators can't follow bit for bit.
     """
     onnx = import_extra("onnx", "onnx")
     check_is_fitted(hasher)
@@ -164,6 +176,8 @@ def _translate(step: Step, Y: str, graph: _Graph) -> str:
             return graph("Where", beyond, np.finfo(np.float32).min, H)
         case Margins(runs, b):
             return _margins(Y, runs, b, graph)
+        case Descent():
+            raise ValueError("the model can't be exported to ONNX: its encoder searches for each code bit by bit.")
 
 
 def _squares(Y: str, graph: _Graph, *, root: bool = False) -> str:
