@@ -72,7 +72,7 @@ _LEAST_STEPS = 100
 class DecoderHash(Hasher):
     """DecoderHash: codes from which a linear decoder gives the vectors back, for real-valued queries.
 
-    It is for long codes, of about as many bits as there are features, or half as many. Items are ranked by
+    It is for long codes, with about as many bits as there are features. Items are ranked by
     ``query_values(queries) @ signs.T + code_offsets(codes)``, where ``signs`` are the items' bits as ±1. Codes can be
     compared by Hamming distance too, but are not made for it.
 
