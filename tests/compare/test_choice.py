@@ -67,3 +67,30 @@ def test_bad_input_is_refused(digits):
         choose(digits.train[0])
     with pytest.raises(ValueError, match="y must have a label for each of the 1,500 vectors; it has 7"):
         choose(digits.train, 8, digits.train_labels[:7])
+
+
+def test_only_label_hash_learns_from_missing_and_several_labels(digits):
+    X, labels = digits.train[:300], [str(label) for label in digits.train_labels[:300]]
+    number = np.asarray(digits.train_labels[:300]).astype(int)
+    for y in (
+        ["7", None, *labels[2:]],
+        [float("nan"), *labels[1:]],
+        np.where(number == 3, -1, number),
+        np.eye(10)[number],
+    ):
+        choice = choose(X, 8, y)
+        assert (choice.hasher.name, choice.scores) == ("label-hash", {})
+        assert choice.reason.startswith("only label-hash learns from several labels")
+
+
+@pytest.mark.slow
+def test_a_class_of_one_vector_is_trained_on(digits):
+    y = np.zeros(300, dtype=int)
+    y[0] = 1
+    assert choose(digits.train[:300], 8, y, random_state=0).scores
+
+
+def test_a_single_candidate_needs_no_comparison():
+    choice = choose(np.random.default_rng(0).random((300, 4)), 8)
+    assert (choice.hasher.name, choice.scores) == ("neighbor-hash", {})
+    assert choice.reason == "neighbor-hash is the only candidate for 8 bits of 4 features."

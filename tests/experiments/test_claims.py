@@ -550,7 +550,8 @@ def test_every_claim_is_tested_once_all_is_run():
         *("The", "With", "The", "The", "Kernel-based", "What", "On"),
     ]
     assert all(finding.readings[0].name == "" for finding in untested)
-    assert {claim.experiment for claim in CLAIMS} == {*grid.names(), ""} - {"check-siftsmall"}
+    papers = {name for name in grid.names() if not name.startswith("beyond-")}
+    assert {claim.experiment for claim in CLAIMS} == {*papers, ""} - {"check-siftsmall"}
 
 
 def test_readings():

@@ -220,3 +220,9 @@ def test_files_hold_what_is_not_the_default(method, digits, tmp_path):
 @parametrize_with_checks([method(2, solver="adam", max_iter=1, epochs=1) for method in (UDHDNN, SDHDNN)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+def test_training_that_diverges_is_an_error():
+    X = np.random.default_rng(0).random((300, 20))
+    with pytest.raises(ValueError, match="training diverged: choose a lower learning_rate"):
+        UDHDNN(8, solver="adam", epochs=2, max_iter=2, learning_rate=1e3, random_state=0).fit(X)

@@ -374,3 +374,23 @@ def test_the_number_of_units_must_not_change_after_fit(digits, tmp_path):
 def test_training_that_diverges_is_an_error(digits):
     with pytest.raises(ValueError, match="training diverged: choose a lower learning_rate"):
         LabelHash(12, learning_rate=1e38, random_state=0).fit(digits.train[:100], digits.train_labels[:100])
+
+
+def test_samples_that_no_label_reaches_are_not_guessed():
+    """60 clusters far apart, a label in each of 30 of them, nearly all of one class."""
+    rng = np.random.default_rng(0)
+    centers = 1000 * rng.normal(size=(60, 8))
+    X = (centers[:, None] + rng.normal(size=(60, 20, 8))).reshape(-1, 8)
+    y = np.full(1200, -1)
+    for cluster in range(30):
+        y[20 * cluster] = int(cluster == 29)
+    hasher = LabelHash(8, n_hidden=16, n_neighbors=5, epochs=1, random_state=0).fit(X, y)
+    assert hasher.n_guessed_ <= 30 * 19
+
+
+def test_one_labeled_sample_trains_without_nan():
+    X = np.random.default_rng(0).normal(size=(300, 6))
+    Y = np.full((300, 2), -1.0)
+    Y[0] = 1
+    hasher = LabelHash(8, n_hidden=16, epochs=2, random_state=0).fit(X, Y)
+    assert np.isfinite(hasher.decision_function(X)).all()

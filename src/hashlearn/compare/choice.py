@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from hashlearn.hashers.itq import ITQ
 from hashlearn.hashers.label_hash import LabelHash
 from hashlearn.hashers.neighbor_hash import NeighborHash
 from hashlearn.hashers.sdh import SDH
+from hashlearn.labels import label_list
 from hashlearn.progress import progress_bar
 
 # Vectors that are held out as queries, or their share if there are few vectors.
@@ -97,8 +97,9 @@ def choose(
     X : array-like of shape (n_samples, n_features)
     n_bits : int, default=32
         Length of the code.
-    y : array-like of shape (n_samples,), optional
-        Labels. Without them, methods that need none are compared.
+    y : array-like of shape (n_samples,) or (n_samples, n_classes), optional
+        Labels. Without them, methods that need none are compared. Several labels of a vector, or none (None, NaN, −1),
+        as in :class:`LabelHash`, leave no choice but that method.
     random_state : int, optional
         Seed of the sample and of all methods.
     show_progress : bool, optional
@@ -119,17 +120,31 @@ def choose(
     X = np.asanyarray(X)
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, samples and features; it has {X.ndim}.")
-    labels: list[Hashable] | None = None if y is None else np.asarray(y).tolist()
-    if labels is not None and len(labels) != len(X):
-        raise ValueError(f"y must have a label for each of the {len(X):,} vectors; it has {len(labels):,}.")
-    first = recommended(n_bits, supervised=labels is not None, random_state=random_state)
+    matrix = y is not None and getattr(y, "ndim", 1) == 2
+    labels = None if y is None or matrix else label_list(y, "y", missing=True)
+    n_labels = y.shape[0] if matrix else len(X if labels is None else labels)
+    if n_labels != len(X):
+        raise ValueError(f"y must have a label for each of the {len(X):,} vectors; it has {n_labels:,}.")
+    first = recommended(n_bits, supervised=y is not None, random_state=random_state)
     if len(X) < _LEAST:
         if labels is None and n_bits <= X.shape[1]:  # with so few vectors, neighbors teach nothing
             first = ITQ(n_bits, random_state=random_state)
         return Choice(first, {}, f"{len(X):,} vectors are too few to compare methods on, so {first.name} is used.")
+    if matrix or (labels is not None and any(label is None or label == -1 for label in labels)):
+        reason = f"only {first.name} learns from several labels of a vector, and from vectors without labels."
+        return Choice(first, {}, reason)
+    candidates = _candidates(first, X.shape[1])
+    if len(candidates) == 1:
+        return Choice(first, {}, f"{first.name} is the only candidate for {n_bits} bits of {X.shape[1]} features.")
     order = np.random.default_rng(random_state).permutation(len(X))
-    n_queries = min(_QUERIES, int(_SHARE * len(X)))
-    held_out, trained = order[:n_queries], np.sort(order[n_queries : n_queries + _TRAINED])
+    kept = np.empty(0, dtype=np.intp)
+    if labels is not None:  # a vector of each class is trained on
+        members = {labels[i]: i for i in order}
+        kept = np.fromiter(members.values(), dtype=np.intp)
+        order = order[~np.isin(order, kept)]
+    n_queries = min(_QUERIES, int(_SHARE * len(order)))
+    held_out = order[:n_queries]
+    trained = np.sort(np.concatenate([order[n_queries : n_queries + _TRAINED], kept]))
     train, train_labels = X[trained], None if labels is None else [labels[i] for i in trained]
     if labels is None:
         queries, database, k = X[held_out], train, min(_NEIGHBORS, len(train))
@@ -137,7 +152,7 @@ def choose(
     else:
         queries, database = X[held_out[::2]], X[held_out[1::2]]
         truth = Truth.labels([labels[i] for i in held_out[::2]], [labels[i] for i in held_out[1::2]])
-    candidates, scores = _candidates(first, X.shape[1]), {}
+    scores: dict[str, float] = {}
     with progress_bar("comparing", len(candidates), unit="methods", show=show_progress) as advance:
         for name, candidate in candidates.items():
             hasher = clone(candidate).set_params(show_progress=False) if _shows(candidate) else clone(candidate)

@@ -282,7 +282,7 @@ def class_contrast(B: Array, T: Array, alpha: float, threads: ThreadMap) -> tupl
         itself = np.arange(part.stop - part.start), np.arange(part.start, part.stop)
         A = B[part] @ B.T
         A[itself] = -np.inf
-        A -= A.max(axis=1, keepdims=True)
+        A -= np.maximum(A.max(axis=1, keepdims=True), np.finfo(A.dtype).min)  # -∞ if there is no other sample
         A *= half
         np.exp(A, out=A)
         same = T[part] @ T.T > 0

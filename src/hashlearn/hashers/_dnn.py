@@ -26,6 +26,8 @@ from hashlearn.threads import ThreadMap
 
 # Training has converged if its last B step changed at most this share of the bits.
 _SETTLED = 0.01
+# A (W, c) step of Adam that raises J by this factor has diverged.
+_DIVERGED = 10.0
 # Epochs of Adam in a (W, c) step by default, and batches at least.
 _EPOCHS, _LEAST_BATCHES = 3, 250
 # About how many samples are in a batch of Adam by default.
@@ -97,11 +99,12 @@ class StochasticTraining(Training, Protocol):
 
 def run_adam(J: StochasticTraining, steps: Iterator[tuple[Array, Terms]]) -> Minimum:
     """Set theta to where the steps of Adam end; return J there, of all samples."""
-    for n, (theta, _) in enumerate(steps, 1):  # noqa: B007 - the last ones are used
-        pass
+    start = np.inf
+    for n, (theta, terms) in enumerate(steps, 1):  # noqa: B007 - the last ones are used
+        start = sum(terms.values()) if n == 1 else start  # of the first batch
     J.theta = theta.astype(np.float64)
     terms, _ = J.objective(J.theta)
-    if not np.isfinite(sum(terms.values())):
+    if not sum(terms.values()) < _DIVERGED * start:
         raise ValueError("training diverged: choose a lower learning_rate.")
     return Minimum(J.theta, terms, n, converged=False)
 

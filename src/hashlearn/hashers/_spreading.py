@@ -50,11 +50,11 @@ def spread_labels(y: Targets, neighbors: Array, rng: np.random.Generator) -> Tar
     hidden, seen = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
     S = _similarities(neighbors)
     guesses, shares = _spread(S, y.Y, seen)
-    right = np.asarray(y.Y[hidden, guesses[hidden]]).ravel() > 0
+    right = (np.asarray(y.Y[hidden, guesses[hidden]]).ravel() > 0) & (shares[hidden] > 0)
     least = trusted_share(shares[hidden], right)
     guesses, shares = _spread(S, y.Y, y.labeled)
     shares[y.labeled] = -np.inf  # known, not guessed
-    sure = np.flatnonzero(shares >= least)
+    sure = np.flatnonzero((shares >= least) & (shares > 0))  # 0: no label arrives
     added = csr_matrix((np.ones(len(sure), dtype=np.float32), (sure, guesses[sure])), shape=y.Y.shape)
     return Targets(y.classes, y.Y + added, np.union1d(y.labeled, sure))
 
