@@ -18,6 +18,8 @@ Batch = TypeVar("Batch")
 
 # How many pairs of steps and gradient changes L-BFGS keeps: more need fewer evaluations, but more time between them.
 MEMORY = 20
+# Steps over which the learning rate of Adam rises, as a share of all.
+_WARM_UP = 0.1
 # How often gradient descent halves the rate of a step.
 _HALVINGS = 60
 
@@ -163,3 +165,9 @@ def adam(
         step *= size * np.sqrt(1 - beta2**t) / (1 - beta1**t)
         theta -= step
         yield theta, terms
+
+
+def warm_up_and_fall(t: int, n_steps: int) -> float:
+    """The learning rate of step t, from 1 on, as a share of the highest: a rise, then a cosine that falls to 0."""
+    warm = max(1, round(_WARM_UP * n_steps))
+    return t / warm if t <= warm else 0.5 + 0.5 * float(np.cos(np.pi * (t - warm) / (n_steps - warm + 1)))

@@ -49,10 +49,9 @@ from hashlearn.hashers._blocks import Rows, row_blocks
 from hashlearn.hashers._contrast import Batch, bit_contrast, draw_batches
 from hashlearn.hashers._graph import neighbor_graph
 from hashlearn.hashers._linear import mean_and_covariance, principal_directions
-from hashlearn.hashers._optim import Terms, adam
+from hashlearn.hashers._optim import Terms, adam, warm_up_and_fall
 from hashlearn.hashers._parameters import Rule, count, number, optional
 from hashlearn.hashers.base import Hasher
-from hashlearn.hashers.neighbor_hash import warm_up_and_fall
 from hashlearn.hashers.steps import Affine, Center, Descent, Scale, Step, compute_type, descent
 from hashlearn.progress import progress_bar
 from hashlearn.threads import ThreadMap, thread_map

@@ -32,7 +32,7 @@ from hashlearn.hashers._class_codes import LabelBatch, Losses, Sizes, first_weig
 from hashlearn.hashers._contrast import draw_batches
 from hashlearn.hashers._graph import neighbor_graph
 from hashlearn.hashers._linear import check_squares
-from hashlearn.hashers._optim import adam
+from hashlearn.hashers._optim import adam, warm_up_and_fall
 from hashlearn.hashers._parameters import FLAG, Rule, choice, count, either, number
 from hashlearn.hashers._spreading import spread_labels
 from hashlearn.hashers._targets import Targets, checked_targets
@@ -42,8 +42,6 @@ from hashlearn.progress import progress_bar
 from hashlearn.storage import content_key
 from hashlearn.threads import ThreadMap, thread_map
 
-# Steps over which the learning rate rises, as a share of all.
-_WARM_UP = 0.1
 # How often each sample is used by default, and in how many steps at least.
 _EPOCHS, _LEAST_STEPS = 20.0, 300
 # Of groups of neighbors: the weight of their loss; α √L; members of a group beside its first sample; neighbors that
@@ -175,7 +173,7 @@ class LabelHash(Hasher):
         y : array-like of shape (n_samples,) or (n_samples, n_classes)
             A label for each sample, of any hashable kind; None, NaN or the number −1 if a sample has none. Or a matrix
             (dense or sparse), 1 where a sample is of a class and 0 where it is not; all NaN or all −1 in the row of a
-            sample whose classes are not known. Two samples are alike if they share a class.
+            sample whose classes are not known (dense only). Two samples are alike if they share a class.
 
         Returns
         -------
@@ -236,7 +234,7 @@ class LabelHash(Hasher):
                 objective(rows, sizes, losses, float(self.dropout), seeds, threads),
                 first.astype(np.float32),
                 (next(batches) for _ in range(n_steps)),
-                rate=lambda t: rate * _schedule(t, n_steps),
+                rate=lambda t: rate * warm_up_and_fall(t, n_steps),
             )
             self.history_, passed, started = [], [], time.perf_counter()
             with progress_bar("LabelHash", n_steps, unit="batches", show=self.show_progress) as advance:
@@ -274,12 +272,6 @@ class LabelHash(Hasher):
             return {}
         last = {name: value for name, value in self.history_[-1].items() if name != "seconds"}
         return {**last, "epochs": len(self.history_), "n_guessed": self.n_guessed_}
-
-
-def _schedule(t: int, n_steps: int) -> float:
-    """The learning rate of step t, from 1 on, as a share of the highest: a rise, then a cosine that falls to 0."""
-    warm = max(1, round(_WARM_UP * n_steps))
-    return t / warm if t <= warm else 0.5 + 0.5 * float(np.cos(np.pi * (t - warm) / (n_steps - warm + 1)))
 
 
 def _mean_and_deviation(X: Array, threads: ThreadMap) -> tuple[Floats, Floats]:

@@ -45,7 +45,7 @@ from hashlearn.hashers._contrast import Batch, bit_loss, cell_loss, draw_batches
 from hashlearn.hashers._graph import neighbor_graph
 from hashlearn.hashers._linear import mean_and_covariance, principal_directions
 from hashlearn.hashers._network import Layer, Network, flatten
-from hashlearn.hashers._optim import Terms, adam
+from hashlearn.hashers._optim import Terms, adam, warm_up_and_fall
 from hashlearn.hashers._parameters import FLAG, Rule, choice, count, either, number, optional
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.steps import Activation, Affine, Center, Margins, Step
@@ -63,8 +63,6 @@ _SHARPNESS = {"bits": 5.0, "cells": 11.0}
 _TEMPERATURE = 2.0
 # Members of a group beside its first sample; neighbors that they are drawn from, for each true one.
 _MEMBERS, _DRAWN = 3, 2
-# Steps over which the learning rate rises, as a share of all.
-_WARM_UP = 0.1
 # How often each sample is used by default, and in how many steps at least.
 _EPOCHS, _LEAST_STEPS = 20.0, 300
 # True neighbors of a sample at least, where only some of the samples are trained on.
@@ -305,12 +303,6 @@ class NeighborHash(Hasher):
         if not hasattr(self, "history_"):  # read from a file
             return {}
         return {"loss": self.history_[-1]["loss"], "epochs": len(self.history_), "graph_recall": self.graph_recall_}
-
-
-def warm_up_and_fall(t: int, n_steps: int) -> float:
-    """The learning rate of step t, from 1 on, as a share of the highest: a rise, then a cosine that falls to 0."""
-    warm = max(1, round(_WARM_UP * n_steps))
-    return t / warm if t <= warm else 0.5 + 0.5 * float(np.cos(np.pi * (t - warm) / (n_steps - warm + 1)))
 
 
 def _first_bits(rows: Rows, V: Floats) -> Layer:
