@@ -266,7 +266,7 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeyp
     import sys
     import time
 
-    monkeypatch.setattr(_fetch, "_NPM_SECONDS", 1.5)
+    monkeypatch.setattr(_fetch, "_PACKAGE_SECONDS", 1.5)
     child = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(60)"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     with pytest.raises(DatasetError, match=r"did not end within 2 s"):

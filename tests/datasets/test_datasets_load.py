@@ -15,6 +15,7 @@ from hashlearn import datasets
 def test_names() -> None:
     assert datasets.names() == [
         "digits", "mnist", "cifar10", "cifar10-dh", "sift1m", "siftsmall", "sift-photos",
+        "glosses", "glosses-minilm", "package-names",
     ]  # fmt: skip
     assert "stand-in, not SIFT1M" in datasets.DATASETS["sift-photos"].description
 

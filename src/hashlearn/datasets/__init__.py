@@ -1,7 +1,7 @@
 """The data sets of the hashing literature, split as in the papers.
 
 ``load("digits")`` needs no download. ``mnist`` and ``cifar10`` are downloaded on first use, verified by SHA-256 and
-cached. The SIFT sets are read from a folder.
+cached. The SIFT sets are read from a folder. Sentence embeddings are computed on first use.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from hashlearn.datasets.cifar10 import cifar10_images, deep_hashing_split, load_
 from hashlearn.datasets.digits import load_digits
 from hashlearn.datasets.mnist import load_mnist, mnist_images
 from hashlearn.datasets.sift import load_sift
+from hashlearn.datasets.texts import load_texts
 from hashlearn.errors import check_name
 
 __all__ = [
@@ -65,6 +66,10 @@ def _sift(name: str) -> Callable[..., Dataset]:
     return lambda source, **options: load_sift(name, source, **options)
 
 
+def _texts(name: str) -> Callable[..., Dataset]:
+    return lambda source, **options: load_texts(name, **options)
+
+
 DATASETS: dict[str, Entry] = {
     "digits": Entry(
         "scikit-learn's 8×8 handwritten digits, raw values, labeled",
@@ -109,6 +114,27 @@ DATASETS: dict[str, Entry] = {
         100_000, 1_000_000, 10_000, 128,
         "a folder: source= or HASHLEARN_SIFT_PHOTOS",
         _sift("sift-photos"),
+    ),
+    "glosses": Entry(
+        "sentence embeddings: WordNet's definitions, each the mean of its words' vectors",
+        112_129, 112_129, 5_000, 256,
+        "computed on first use, in seconds, from packages of npm and PyPI; needs the extra texts",
+        _texts("glosses"),
+        takes_source=False,
+    ),
+    "glosses-minilm": Entry(
+        "sentence embeddings: WordNet's definitions by all-MiniLM-L6-v2",
+        112_129, 112_129, 5_000, 384,
+        "computed on first use, in minutes, from packages of npm and PyPI; needs the extra texts",
+        _texts("glosses-minilm"),
+        takes_source=False,
+    ),
+    "package-names": Entry(
+        "embeddings of a million short strings: names of npm packages, each the mean of its words' vectors",
+        1_000_000, 1_000_000, 5_000, 256,
+        "computed on first use, in a minute, from packages of npm and PyPI; needs the extra texts",
+        _texts("package-names"),
+        takes_source=False,
     ),
 }  # fmt: skip
 

