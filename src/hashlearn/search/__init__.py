@@ -1,12 +1,13 @@
-"""Exact search in binary codes: the k nearest, or all within a radius."""
+"""Exact search in binary codes: the k nearest, all within a radius, or the best for real-valued queries."""
 
 from typing import Any
 
 from hashlearn.errors import find_renamed
 from hashlearn.search._answers import MISSING, Matches, Neighbors, Plan
 from hashlearn.search.index import HammingIndex
+from hashlearn.search.real import Scored, search_real
 
-__all__ = ["MISSING", "HammingIndex", "Matches", "Neighbors", "Plan"]
+__all__ = ["MISSING", "HammingIndex", "Matches", "Neighbors", "Plan", "Scored", "search_real"]
 _RENAMED = {
     **{name: f"hashlearn.collection.{name}" for name in ("Collection", "Item", "near_duplicates")},
     "Neighbours": "hashlearn.search.Neighbors",

@@ -1,0 +1,138 @@
+"""Exact search with real-valued queries: items are ranked by a product with their codes, or other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hashlearn._arrays import Array, Floats, Ids
+from hashlearn.codes import check_codes, signs, unpack
+from hashlearn.errors import check_count
+from hashlearn.threads import thread_map
+
+__all__ = ["Scored", "search_products", "search_real"]
+
+# Items and queries that are multiplied at a time: the products stay in a shared cache.
+_ITEMS, _QUERIES = 8192, 256
+
+
+class Scored(NamedTuple):
+    """The k items with the highest scores of each query, ordered by (falling score, id).
+
+    If there are fewer than k items, the remaining ids are −1 and the scores −inf.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n, k), float32
+    ids : ndarray of shape (n, k), int64
+    """
+
+    scores: NDArray[np.float32]
+    ids: Ids
+
+
+def search_real(
+    values: ArrayLike, codes: ArrayLike, k: int, *, n_bits: int, offsets: ArrayLike | None = None
+) -> Scored:
+    """Find the items whose codes have the highest scores for real-valued queries.
+
+    The score of an item is the product of the query's values with the item's bits as ±1, plus its offset, computed in
+    float32. Values and offsets are those of :meth:`Hasher.query_values` and :meth:`Hasher.code_offsets`.
+
+    Parameters
+    ----------
+    values : array-like of shape (n_queries, n_bits)
+    codes : array-like of shape (n_items, ceil(n_bits / 8)), uint8
+        Packed codes.
+    k : int
+        How many items to find for each query.
+    n_bits : int
+        Length of the codes.
+    offsets : array-like of shape (n_items,), optional
+        By default 0.
+
+    Returns
+    -------
+    Scored
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> codes = np.array([[0b1100_0000], [0b1000_0000], [0b0000_0000]], dtype=np.uint8)
+    >>> search_real([[1.0, -0.5]], codes, k=2, n_bits=2)
+    Scored(scores=array([[1.5, 0.5]], dtype=float32), ids=array([[1, 0]]))
+    """
+    packed = check_codes(codes, check_count("n_bits", n_bits))
+    queries = np.asarray(values, dtype=np.float32)
+    if queries.ndim != 2 or queries.shape[1] != n_bits:
+        raise ValueError(f"values must have a column for each of the {n_bits} bits; got shape {queries.shape}.")
+    added = None if offsets is None else np.asarray(offsets, dtype=np.float64)
+    if added is not None and added.shape != (len(packed),):
+        raise ValueError(f"offsets must have a number for each of the {len(packed):,} items; got shape {added.shape}.")
+
+    def rows(block: slice) -> tuple[Array, Floats | None]:
+        bits = unpack(packed[block], n_bits)
+        return signs(bits - np.float32(0.5)).astype(np.float32), None if added is None else added[block]
+
+    return search_products(queries, len(packed), rows, k)
+
+
+def search_products(
+    queries: NDArray[np.float32], n: int, rows: Callable[[slice], tuple[Array, Floats | None]], k: int
+) -> Scored:
+    """Find the items with the highest products with each query, plus their offsets.
+
+    Parameters
+    ----------
+    queries : ndarray of shape (n_queries, width), float32
+    n : int
+        The number of items.
+    rows : callable
+        Returns the rows (items, width) of a slice of the items, float32, and their offsets or None.
+    k : int
+
+    Returns
+    -------
+    Scored
+    """
+    k = check_count("k", k)
+    if not np.isfinite(queries).all():
+        raise ValueError("queries must be finite.")
+    scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
+    ids = np.full((len(queries), k), -1, dtype=np.int64)
+    parts = [slice(start, min(start + _QUERIES, len(queries))) for start in range(0, len(queries), _QUERIES)]
+    with thread_map() as threads:
+        for start in range(0, n, _ITEMS):
+            block = slice(start, min(start + _ITEMS, n))
+            X, offsets = rows(block)
+
+            def work(part: slice, start: int = start, X: Array = X, offsets: Any = offsets) -> None:
+                S = queries[part] @ X.T
+                if offsets is not None:
+                    S += offsets.astype(np.float32)
+                _keep_best(scores[part], ids[part], S, start)
+
+            threads(work, parts)
+    return Scored(scores, ids)
+
+
+def _keep_best(scores: Array, ids: Array, S: Array, start: int) -> None:
+    """Merge the scores ``S`` of the items from ``start`` on into the best ones so far, in place."""
+    k = scores.shape[1]
+    if ids[0, -1] < 0 and S.shape[1] > k:  # the first block: most scores would pass
+        least = np.partition(S, S.shape[1] - k, axis=1)[:, -k]
+        passed = least[:, None] <= S
+    else:
+        # Of equal scores that of the smaller id, an earlier one, stays.
+        passed = scores[:, -1:] < S
+    queries, items = np.nonzero(passed)
+    ends = np.searchsorted(queries, np.arange(len(S) + 1))
+    for i in np.flatnonzero(np.diff(ends)):
+        found = items[ends[i] : ends[i + 1]]
+        all_scores = np.concatenate([scores[i], S[i, found]])
+        all_ids = np.concatenate([ids[i], found + start])
+        best = np.lexsort((all_ids, -all_scores))[:k]
+        scores[i], ids[i] = all_scores[best], all_ids[best]
