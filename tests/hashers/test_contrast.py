@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from hashlearn.hashers._contrast import contrast, draw_batches
+from hashlearn.hashers import _contrast
+from hashlearn.hashers._blocks import Rows
+from hashlearn.hashers._contrast import bandwidth, contrast, draw_batches, with_targets
 from reference import neighbor_hash as reference
 
 M, K, POSITIVE = 40, 8, 4
@@ -117,3 +119,68 @@ def test_affinities_that_vanish_leave_a_finite_value(neighbors):
     A = np.zeros((b, b), dtype=np.float32)
     assert np.isfinite(contrast(A, slice(0, b), batch))
     assert np.isfinite(A).all()
+
+
+# -- targets ----------------------------------------------------------------------------------------------------------
+
+
+def serial(function, items):
+    return [function(item) for item in items]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    X = np.random.default_rng(0).standard_normal((M, 3))  # those of the graph
+    return Rows(X, np.zeros(3), 1.0, serial)
+
+
+@pytest.mark.parametrize("perplexity", [2.0, 7.5, 30.0])
+def test_the_bandwidth_gives_a_typical_sample_the_perplexity(rows, perplexity):
+    gamma = bandwidth(rows, perplexity, np.random.default_rng(0), serial)  # of all samples, which are few
+    found = np.median([reference.perplexity(i, rows[slice(0, M)], gamma) for i in range(M)])
+    assert found == pytest.approx(perplexity, rel=0.03)
+
+
+def test_targets_are_shares_that_fall_with_distance(neighbors, rows):
+    X = rows[slice(0, M)]
+    for batch in with_targets(batches(neighbors, n=5), rows, 0.8, serial):
+        P, samples = batch.targets, batch.samples
+        np.testing.assert_allclose(P.sum(axis=1), 1)
+        assert (np.diag(P) == 0).all()
+        near = np.zeros(P.shape, dtype=bool)
+        near[batch.near] = True
+        weights = np.where(near, batch.weights[:, None], 1.0)
+        squares = ((X[samples][:, None] - X[samples]) ** 2).sum(axis=2)
+        expected = weights * np.exp(-0.4 * squares)
+        np.fill_diagonal(expected, 0)
+        np.testing.assert_allclose(P, expected / expected.sum(axis=1, keepdims=True), rtol=1e-9)
+
+
+def test_with_targets_the_loss_is_the_divergence_and_its_slope_that_of_log_affinities(neighbors, rows, monkeypatch):
+    monkeypatch.setattr(_contrast, "_PART", 7)
+    (batch,) = with_targets(batches(neighbors, n=1), rows, 0.8, serial)
+    b = len(batch.samples)
+    logs = np.random.default_rng(3).standard_normal((b, b))
+
+    def value(logs):
+        A = np.exp(logs)
+        return sum(contrast(A[part], part, batch) for part in batch.parts()), A
+
+    expected = reference.divergence(lambda i, j: np.exp(logs[i, j]), batch.samples, neighbors, rows[slice(0, M)], 0.8)
+    found, slope = value(logs)
+    assert found == pytest.approx(expected, rel=1e-12)
+    step = 1e-6
+    for i, j in [(0, 1), (0, 0), (3, 9), (b - 1, 2), (5, 6)]:
+        moved = [logs.copy(), logs.copy()]
+        moved[0][i, j] += step
+        moved[1][i, j] -= step
+        numeric = (value(moved[0])[0] - value(moved[1])[0]) / (2 * step)
+        assert slope[i, j] == pytest.approx(numeric, rel=1e-5, abs=1e-9)
+
+
+def test_the_divergence_is_least_where_the_shares_are_the_targets(neighbors, rows):
+    (batch,) = with_targets(batches(neighbors, n=1), rows, 0.8, serial)
+    X = rows[slice(0, M)][batch.samples]
+    A = np.exp(-0.4 * ((X[:, None] - X) ** 2).sum(axis=2))
+    assert contrast(A, slice(0, len(A)), batch) == pytest.approx(0, abs=1e-12)
+    np.testing.assert_allclose(A, 0, atol=1e-12)

@@ -57,11 +57,14 @@ def test_bit_loss_is_the_softmax_over_hamming_distances(batch, graph):
     H = np.random.default_rng(1).standard_normal((len(batch.samples), 6))
     bits = H >= 0
     expected = reference.loss(lambda i, j: np.exp(-0.8 * (bits[i] != bits[j]).sum()), batch.samples, graph, 4)
-    value, _ = bit_loss(H, 0.8, batch, serial, real_queries=False)
+    value, _ = bit_loss(H, 0.8, batch, serial, slope=1e6)  # anchors are codes too
     assert value == pytest.approx(expected, rel=1e-12)
-    expected = reference.loss(lambda i, j: np.exp(0.4 * (H[i] @ np.where(bits[j], 1, -1))), batch.samples, graph, 4)
-    value, _ = bit_loss(H, 0.8, batch, serial, real_queries=True)
-    assert value == pytest.approx(expected, rel=1e-12)
+    for slope, T in ((None, H), (1.5, np.tanh(1.5 * H))):
+        expected = reference.loss(
+            lambda i, j, T=T: np.exp(0.4 * T[i] @ np.where(bits[j], 1, -1)), batch.samples, graph, 4
+        )
+        value, _ = bit_loss(H, 0.8, batch, serial, slope=slope)
+        assert value == pytest.approx(expected, rel=1e-12)
 
 
 def test_gradient_of_real_codes_equals_finite_differences(batch):
@@ -82,13 +85,19 @@ def test_the_sign_has_the_derivative_of_tanh(batch):
     H = np.random.default_rng(3).standard_normal((len(batch.samples), 5))
     B = np.where(H >= 0, 1.0, -1.0)
     step = 1e-6
-    tanh_slope = (np.tanh(2 * (H + step)) - np.tanh(2 * (H - step))) / (2 * step)
-    _, of_left, of_right = bit_contrast(B, B, 0.7, batch, serial)
-    _, slope = bit_loss(H, 0.7, batch, serial, real_queries=False)
-    np.testing.assert_allclose(slope, (of_left + of_right) * tanh_slope, rtol=1e-6, atol=1e-12)
-    _, of_left, of_right = bit_contrast(H, B, 0.7, batch, serial)
-    _, slope = bit_loss(H, 0.7, batch, serial, real_queries=True)
-    np.testing.assert_allclose(slope, of_left + of_right * tanh_slope, rtol=1e-6, atol=1e-12)
+
+    def tanh_slope(beta):
+        return (np.tanh(beta * (H + step)) - np.tanh(beta * (H - step))) / (2 * step)
+
+    for beta in (1.0, 2.0):
+        _, of_anchors, of_codes = bit_contrast(np.tanh(beta * H), B, 0.7, batch, serial)
+        _, slope = bit_loss(H, 0.7, batch, serial, slope=beta)
+        np.testing.assert_allclose(
+            slope, of_anchors * tanh_slope(beta) + of_codes * tanh_slope(2), rtol=1e-6, atol=1e-12
+        )
+    _, of_anchors, of_codes = bit_contrast(H, B, 0.7, batch, serial)
+    _, slope = bit_loss(H, 0.7, batch, serial)
+    np.testing.assert_allclose(slope, of_anchors + of_codes * tanh_slope(2), rtol=1e-6, atol=1e-12)
 
 
 def test_cell_loss_is_the_softmax_over_expected_affinities(batch, graph):
@@ -183,13 +192,19 @@ def test_new_queries_find_their_neighbors_better_than_by_itq(digits, n_bits, gai
 def test_real_valued_queries_are_answered_best_by_codes_that_were_trained_for_them(digits):
     truth = euclidean_neighbors(digits.queries, digits.database, 10)
 
-    def recall(**options):
-        hasher = NeighborHash(16, n_neighbors=10, random_state=0, **options).fit(digits.train)
+    def recall(hasher):
+        hasher.fit(digits.train)
         signs = 2.0 * hasher.transform(digits.database) - 1
         order = np.argsort(-(hasher.decision_function(digits.queries) @ signs.T), axis=1, kind="stable")
         return np.mean([len(set(a) & set(b)) / 10 for a, b in zip(truth.tolist(), order[:, :10].tolist(), strict=True)])
 
-    assert recall(query="real") > recall() + 0.02
+    def mean_recall(**options):
+        return np.mean([recall(NeighborHash(16, n_neighbors=10, random_state=seed, **options)) for seed in (0, 1)])
+
+    itq = recall(ITQ(16, random_state=0))
+    by_neighbors, by_distances = (mean_recall(query="real", loss=loss) for loss in ("neighbors", "distances"))
+    assert by_neighbors > max(mean_recall() + 0.02, itq + 0.1)
+    assert by_distances > itq + 0.1
 
 
 def test_training_lowers_the_loss(digits):
@@ -206,6 +221,7 @@ def test_training_lowers_the_loss(digits):
         {"code": "cells"},
         {"n_hidden": 0},
         {"n_neighbors": 5},
+        {"loss": "distances"},
         {"query": "real"},
         {"sharpness": 2.0},
         {"epochs": 100},
@@ -267,6 +283,8 @@ def test_two_samples_are_enough(n_bits):
     [
         ({"n_bits": 12, "code": "cells"}, "n_bits must be at most 8 for code='cells'; got 12"),
         ({"n_bits": 8, "code": "cells", "query": "real"}, "query must be 'code' for code='cells'"),
+        ({"n_bits": 8, "code": "cells", "loss": "distances"}, "loss must be 'neighbors' for code='cells'"),
+        ({"loss": "ranks"}, "loss must be 'neighbors' or 'distances'; got 'ranks'"),
         ({"query": "vector"}, "query must be 'code' or 'real'; got 'vector'"),
         ({"code": "bytes"}, "code must be 'auto' or 'bits' or 'cells'; got 'bytes'"),
         ({"n_hidden": -1}, "n_hidden must be a whole number of at least 0"),
@@ -290,12 +308,12 @@ def test_parameters_that_decide_shapes_must_not_change_after_fit(digits, tmp_pat
             changed.save(tmp_path / "m")
 
 
-@pytest.mark.parametrize("n_bits", [5, 12])
-def test_threads_do_not_matter(digits, n_bits, monkeypatch):
+@pytest.mark.parametrize("options", [{"n_bits": 5}, {"n_bits": 12}, {"n_bits": 12, "loss": "distances"}])
+def test_threads_do_not_matter(digits, options, monkeypatch):
     X, values = digits.train[:700], []
     for n in (1, 3):
         monkeypatch.setattr(neighbor_hash, "thread_map", lambda n=n: thread_map(n))
-        values.append(NeighborHash(n_bits, n_hidden=4, random_state=0).fit(X).decision_function(X))
+        values.append(NeighborHash(**options, n_hidden=4, random_state=0).fit(X).decision_function(X))
     np.testing.assert_array_equal(*values)
 
 
@@ -312,8 +330,9 @@ def test_one_step_trains_and_the_rate_reaches_its_highest(digits):
     assert neighbor_hash.warm_up_and_fall(1, 1) == 1.0
 
 
-def test_short_codes_for_real_valued_queries_are_bits(digits):
-    assert NeighborHash(8, query="real", n_hidden=4, random_state=0).fit(digits.train[:100]).V_.shape == (64, 8)
+@pytest.mark.parametrize("options", [{"query": "real"}, {"loss": "distances"}])
+def test_short_codes_for_real_valued_queries_or_by_distances_are_bits(digits, options):
+    assert NeighborHash(8, n_hidden=4, random_state=0, **options).fit(digits.train[:100]).V_.shape == (64, 8)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

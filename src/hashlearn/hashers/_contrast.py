@@ -8,6 +8,13 @@ averaged over the anchors that have a true neighbor in the batch. This is neighb
 (J. Goldberger, S. Roweis, G. Hinton and R. Salakhutdinov, NIPS 2004), of codes, with true neighbors in the place of
 classes.
 
+With targets instead, shares p_ij that fall with distance, ℓ_i is how far the shares by codes are from them,
+
+    ℓ_i = Σ_{j≠i} p_ij (log p_ij − log q_ij),   q_ij ∝ w_ij a_ij,   p_ij ∝ w_ij exp(−γ ‖x_i − x_j‖² / 2),
+
+averaged over all anchors. This is stochastic neighbor embedding (G. Hinton and S. Roweis, NIPS 2002), of codes, with
+one γ for all (:func:`bandwidth`).
+
 A batch consists of groups: a sample, and some of its k nearest neighbors. So it holds more neighbors of an anchor than
 chance would bring. Weights make up for that: s samples of the batch that are among the k nearest of an anchor stand for
 all k, with w = k / s, and the others for the rest, with w = (m − 1 − k) / (b − 1 − s). The first sum then estimates
@@ -16,7 +23,7 @@ that over all samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice
 from typing import Any, NamedTuple
 
@@ -24,13 +31,16 @@ import numpy as np
 
 from hashlearn._arrays import Array, Indices
 from hashlearn.codes import signs
-from hashlearn.hashers._blocks import blocks_of_size, shuffled_batches
+from hashlearn.hashers._blocks import Rows, blocks_of_size, shuffled_batches
 from hashlearn.threads import ThreadMap
 
 # The slope of the tanh whose derivative replaces that of the sign.
 _SLOPE = 2.0
 # Rows of a batch that are processed together: the sums of a step do not depend on the number of threads.
 _PART = 256
+# Of so many samples the typical one decides γ, which is searched for between these bounds, for rows whose squared
+# lengths are about 1 to 100.
+_TYPICAL, _WIDEST = 51, (1e-6, 1e6)
 
 
 class Batch(NamedTuple):
@@ -45,6 +55,8 @@ class Batch(NamedTuple):
     weights: Array
     #: How many anchors have a true neighbor in the batch.
     n_anchors: int
+    #: For each anchor, the share that each sample of the batch should have (b, b); None: true neighbors count the same.
+    targets: Array | None = None
 
     def parts(self) -> list[slice]:
         """The batch in parts that are processed together."""
@@ -89,8 +101,64 @@ def draw_batches(
         yield Batch(samples, (anchors, others), positive, weights, len(np.unique(positive[0])))
 
 
+def bandwidth(rows: Rows, perplexity: float, rng: np.random.Generator, threads: ThreadMap) -> float:
+    """Return the γ for which the shares exp(−γ ‖x − y‖² / 2) of the others y have this perplexity for a typical x.
+
+    The perplexity, the exponential of the entropy, tells among how many neighbors the shares are divided. A typical
+    sample is the median of some that are drawn at random.
+
+    Parameters
+    ----------
+    rows : Rows
+    perplexity : float
+        Above 1.
+    rng : Generator
+    threads : ThreadMap
+    """
+    some = rng.choice(len(rows), min(_TYPICAL, len(rows)), replace=False)
+    Y = rows.take(some)
+    lengths = np.einsum("ij,ij->i", Y, Y)
+    squares = rows.map(lambda _, X: np.einsum("ij,ij->i", X, X)[:, None] + lengths - 2 * X @ Y.T)
+
+    def solve(i: int) -> float:
+        d = np.delete(squares[:, i], some[i])
+        d -= d.min()
+        low, high = _WIDEST
+        while high > 1.01 * low:
+            gamma = float(np.sqrt(low * high))
+            p = np.exp(-gamma / 2 * d)
+            total = float(p.sum(dtype=np.float64))
+            entropy = np.log(total) + gamma / 2 * float(p @ d) / total
+            low, high = (gamma, high) if entropy > np.log(perplexity) else (low, gamma)
+        return low
+
+    return float(np.median(threads(solve, range(len(some)))))
+
+
+def with_targets(batches: Iterable[Batch], rows: Rows, gamma: float, threads: ThreadMap) -> Iterator[Batch]:
+    """Give batches their targets, the shares w_ij exp(−γ ‖x_i − x_j‖² / 2) of each anchor."""
+    for batch in batches:
+        X = rows.take(batch.samples)
+        X *= np.sqrt(gamma, dtype=X.dtype)
+        halves = np.einsum("ij,ij->i", X, X) / 2
+
+        def shares(part: slice, batch: Batch = batch, X: Array = X, halves: Array = halves) -> Array:
+            P = X[part] @ X.T
+            P -= halves
+            n = len(P)
+            P[np.arange(n), np.arange(part.start, part.stop)] = -np.inf
+            P -= P.max(axis=1, keepdims=True)
+            np.exp(P, out=P)
+            i, j = _pairs(batch.near, part)
+            P[i, j] *= batch.weights[i + part.start].astype(P.dtype)
+            P /= P.sum(axis=1, keepdims=True)
+            return P
+
+        yield batch._replace(targets=np.concatenate(threads(shares, batch.parts())))
+
+
 def contrast(A: Array, rows: slice, batch: Batch) -> float:
-    """Return the sum of ℓ_i over the anchors ``rows``, divided by the number of anchors of the batch.
+    """Return the sum of ℓ_i over the anchors ``rows``, divided by the number of anchors that have an ℓ_i.
 
     ``A`` (n, b) holds the anchors' affinities to all samples of the batch, and is overwritten with the derivative with
     respect to their logarithms.
@@ -100,6 +168,13 @@ def contrast(A: Array, rows: slice, batch: Batch) -> float:
     i, j = _pairs(batch.near, rows)
     A[i, j] *= batch.weights[i + rows.start].astype(A.dtype)
     total = np.maximum(A.sum(axis=1, dtype=np.float64), least)
+    if batch.targets is not None:
+        A /= total.astype(A.dtype)[:, None]
+        P, b = batch.targets[rows], len(batch.samples)
+        value = np.sum(P * (np.log(np.maximum(P, least)) - np.log(np.maximum(A, least))), dtype=np.float64)
+        A -= P
+        A /= b
+        return float(value) / b
     i, j = _pairs(batch.positive, rows)
     near = A[i, j].astype(np.float64)
     sums = np.maximum(np.bincount(i, weights=near, minlength=n), least)
@@ -116,18 +191,21 @@ def _pairs(pairs: tuple[Indices, Indices], rows: slice) -> tuple[Indices, Indice
     return pairs[0][first:last] - rows.start, pairs[1][first:last]
 
 
-def bit_loss(H: Array, alpha: float, batch: Batch, threads: ThreadMap, *, real_queries: bool) -> tuple[float, Array]:
-    """Return J of codes B = sgn(H), and its ∂/∂H, with the derivative of tanh(2H) in the place of that of sgn(H).
+def bit_loss(
+    H: Array, alpha: float, batch: Batch, threads: ThreadMap, *, slope: float | None = None
+) -> tuple[float, Array]:
+    """Return J of codes B = sgn(H), with which anchors are compared as tanh(slope · H), or as H; and ∂J/∂H.
 
-    ``real_queries``: anchors are compared by their outputs, hᵢᵀbⱼ, instead of by their codes.
+    The derivative is exact where H stands for anchors. Where it is rounded to codes, the derivative of tanh(2H) takes
+    the place of that of sgn(H).
     """
-    B = signs(H).astype(H.dtype)
-    value, of_left, of_right = bit_contrast(H if real_queries else B, B, alpha, batch, threads)
-    t = np.tanh(_SLOPE * H)
-    slope = _SLOPE * (1 - t * t)
-    of_right *= slope
-    of_left *= 1 if real_queries else slope
-    return value, of_left + of_right
+    T = H if slope is None else np.tanh(slope * H)
+    value, of_anchors, of_codes = bit_contrast(T, signs(H).astype(H.dtype), alpha, batch, threads)
+    if slope is not None:
+        of_anchors *= slope * (1 - T * T)
+    t = T if slope == _SLOPE else np.tanh(_SLOPE * H)
+    of_codes *= _SLOPE * (1 - t * t)
+    return value, of_anchors + of_codes
 
 
 def bit_contrast(

@@ -10,15 +10,17 @@ symbol   shape         meaning
 X        (b, D)        samples of a batch, centered and scaled to a mean squared length of 32
 H        (b, L)        outputs of the network, X V + relu(X W₁ + 1 c₁) W₂ + 1 c₂
 B        (b, L)        codes, sgn(H)
+T        (b, L)        what a sample is compared as, tanh(βH), or H
 α                      sharpness / √L
 P        (b, 2^L)      cells: the probability of each cell, softmax of the outputs H (b, 2^L)
 K        (2^L, 2^L)    cells: exp(−α d) of the codes of two cells
 =======  ============  ===========================================================================
 
-Bits. d_ij = (L − b_iᵀb_j) / 2, so that ∂J/∂B = (α/2)(G + Gᵀ)B, G the derivative with respect to log a. The sign has no
-useful derivative: that of tanh(2H) takes its place (straight-through). For real-valued queries, the outputs h_i take
-the place of b_i. V starts as ITQ's projection, scaled to a deviation of 1, and W₂ as 0, so that the first codes are
-ITQ's.
+Bits. d_ij = (L − b_iᵀb_j) / 2, so that a_ij is a multiple of exp((α/2) b_iᵀb_j). Sample i is not rounded there: it is
+compared as t_i = tanh(β h_i), or, for real-valued queries, as h_i: a_ij = exp((α/2) t_iᵀb_j). With G the derivative
+with respect to log a, ∂J/∂T = (α/2) G B and ∂J/∂B = (α/2) GᵀT. The sign in B has no useful derivative: that of tanh(2H)
+takes its place (straight-through). V starts as ITQ's projection, scaled to a deviation of 1, and W₂ as 0, so that the
+first codes are ITQ's.
 
 Cells. Up to 8 bits there are few codes, and a code is best thought of as the name of a cell. The cells start as those
 of k-means, named such that neighboring cells differ in few bits (:mod:`._cells`): V and c₂ start such that the softmax
@@ -41,7 +43,7 @@ from hashlearn._arrays import Array, Floats
 from hashlearn.hashers import itq
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._cells import assign_codes, cell_links, hamming_distances, k_means
-from hashlearn.hashers._contrast import Batch, bit_loss, cell_loss, draw_batches
+from hashlearn.hashers._contrast import Batch, bandwidth, bit_loss, cell_loss, draw_batches, with_targets
 from hashlearn.hashers._graph import neighbor_graph
 from hashlearn.hashers._linear import mean_and_covariance, principal_directions
 from hashlearn.hashers._network import Layer, Network, flatten
@@ -59,6 +61,8 @@ _SQUARE = 32.0
 _CELL_BITS = 8
 # α √L, by default.
 _SHARPNESS = {"bits": 5.0, "cells": 11.0}
+# β, by the loss.
+_SLOPE = {"neighbors": 2.0, "distances": 1.0}
 # Outputs of cells start as −‖x − center‖² over this.
 _TEMPERATURE = 2.0
 # Members of a group beside its first sample; neighbors that they are drawn from, for each true one.
@@ -67,6 +71,8 @@ _MEMBERS, _DRAWN = 3, 2
 _EPOCHS, _LEAST_STEPS = 20.0, 300
 # True neighbors of a sample at least, where only some of the samples are trained on.
 _LEAST_NEIGHBORS = 5
+# Least perplexity of the shares that fall with distance.
+_LEAST_PERPLEXITY = 2.0
 # Iterations of ITQ for the first codes: its authors'.
 _ITQ_ITER = 50
 
@@ -88,10 +94,16 @@ class NeighborHash(Hasher):
     n_neighbors : int, default=50
         How many nearest neighbors of a sample are its true neighbors; at most all other samples. Best is about the
         number that a search is meant to find.
+    loss : {"neighbors", "distances"}, default="neighbors"
+        ``"neighbors"``: all true neighbors of a sample count the same, and the more of them are near by their codes,
+        the better. ``"distances"``: each other sample should have a share that falls with its distance, among about
+        ``n_neighbors``; for ``code="bits"``. The first is for sets of neighbors (mean average precision of many), the
+        second for the nearest few, above all by real-valued queries.
     query : {"code", "real"}, default="code"
         What codes of items will be compared with: ``"code"``, the code of the query, by Hamming distance; ``"real"``,
-        the real values of its ``decision_function``, by their product with the signs of the item's code. The indexes of
-        hashlearn, and its evaluation, rank by Hamming distance, whatever is chosen here.
+        the real values of its ``query_values``, by their product with the signs of the item's code
+        (:func:`hashlearn.search.search_real`). :class:`~hashlearn.search.HammingIndex` ranks by Hamming distance,
+        whatever is chosen here.
     sharpness : float or "auto", default="auto"
         How fast affinity falls with Hamming distance: by a factor of exp(sharpness / √n_bits) for each bit. ``"auto"``:
         5, and 11 for cells.
@@ -137,11 +149,13 @@ class NeighborHash(Hasher):
     """
 
     name = "neighbor-hash"
-    _later_parameters: ClassVar[Mapping[str, Any]] = {"max_samples": None}
+    revision = 2
+    _later_parameters: ClassVar[Mapping[str, Any]] = {"max_samples": None, "loss": "neighbors"}
     _parameters: ClassVar[Mapping[str, Rule]] = {
         "code": choice("auto", "bits", "cells"),
         "n_hidden": count(least=0, most=1 << 16),
         "n_neighbors": count(),
+        "loss": choice("neighbors", "distances"),
         "query": choice("code", "real"),
         "sharpness": either(choice("auto"), number(above=0)),
         "epochs": either(choice("auto"), number(1e-3, 1e6)),
@@ -166,6 +180,7 @@ class NeighborHash(Hasher):
         code: str = "auto",
         n_hidden: int = 512,
         n_neighbors: int = 50,
+        loss: str = "neighbors",
         query: str = "code",
         sharpness: float | str = "auto",
         epochs: float | str = "auto",
@@ -180,6 +195,7 @@ class NeighborHash(Hasher):
         self.code = code
         self.n_hidden = n_hidden
         self.n_neighbors = n_neighbors
+        self.loss = loss
         self.query = query
         self.sharpness = sharpness
         self.epochs = epochs
@@ -196,19 +212,22 @@ class NeighborHash(Hasher):
             raise ValueError(f"n_bits must be at most {_CELL_BITS} for code='cells'; got {self.n_bits}.")
         if self.code == "cells" and self.query == "real":
             raise ValueError("query must be 'code' for code='cells', whose outputs are not bits; got 'real'.")
+        if self.code == "cells" and self.loss == "distances":
+            raise ValueError("loss must be 'neighbors' for code='cells'; got 'distances'.")
 
     @property
     def _cells(self) -> bool:
         """Whether codes are the names of cells."""
-        auto = self.n_bits <= _CELL_BITS and self.query == "code"
+        auto = self.n_bits <= _CELL_BITS and self.query == "code" and self.loss == "neighbors"
         return self.code == "cells" or (self.code == "auto" and auto)
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)
-        n_neighbors = int(self.n_neighbors)
+        n_neighbors, perplexity = int(self.n_neighbors), float(self.n_neighbors)
         if self.max_samples is not None and len(X) > self.max_samples:
             m = int(self.max_samples)
             n_neighbors = max(min(n_neighbors, _LEAST_NEIGHBORS), round(n_neighbors * m / len(X)))
+            perplexity *= m / len(X)
             X = X[np.sort(rng.choice(len(X), m, replace=False))]
         m, L = len(X), self.n_bits_
         with thread_map() as threads:
@@ -231,14 +250,17 @@ class NeighborHash(Hasher):
                 P = principal_directions(covariance, min(L, X.shape[1]))
                 V, _ = itq.quantize(X, mean, P, L, rng, threads, _ITQ_ITER, lambda _: None)
                 linear = _first_bits(rows, V)
-                real = self.query == "real"
-                loss = lambda H, batch: bit_loss(H, alpha, batch, threads, real_queries=real)  # noqa: E731
+                slope = _SLOPE[self.loss] if self.query == "code" else None
+                loss = lambda H, batch: bit_loss(H, alpha, batch, threads, slope=slope)  # noqa: E731
             network, layers = _first_network(linear, int(self.n_hidden), rng)
 
             batch_size = min(int(self.batch_size), m)
             epochs = max(_EPOCHS, _LEAST_STEPS * batch_size / m) if isinstance(self.epochs, str) else float(self.epochs)
             n_steps = max(round(epochs * m / batch_size), 1)
             batches = draw_batches(neighbors, n_positive, batch_size, _MEMBERS, n_steps, rng)
+            if self.loss == "distances":
+                gamma = bandwidth(rows, max(perplexity, _LEAST_PERPLEXITY), rng, threads)
+                batches = with_targets(batches, rows, gamma, threads)
             rate = float(self.learning_rate)
             steps = adam(
                 objective(rows, network, loss, threads),
