@@ -37,8 +37,11 @@ def test_quick_runs_every_experiment_on_digits(tmp_path):
         assert {(record["method"], record["n_bits"]) for record in kept} == {
             (method, n_bits) for method in entry["methods"] for n_bits in (8, 16)
         }
-        assert all(0 < record["scores"]["map"] <= 1 for record in kept)
+        measures = {name for record in kept for name in record["scores"]}
+        assert measures >= ({"recall@10", "real_recall@100"} if "glosses" in name or "names" in name else {"map"})
+        assert all(0 < record["scores"].get("map", record["scores"].get("real_recall@10")) <= 1 for record in kept)
     assert "fig-mnist-sup: mAP" in done.stdout
+    assert "beyond-glosses: recall@10, real-valued queries" in done.stdout
     assert "hashlearn report results-quick shows them all" in done.stdout
 
 

@@ -17,12 +17,20 @@ def digits():
 def test_recommended_is_a_method_with_the_given_length_and_seed():
     assert recommended(24, random_state=3).get_params() == hashlearn.NeighborHash(24, random_state=3).get_params()
     assert recommended(8, supervised=True).get_params() == hashlearn.LabelHash(8).get_params()
+    real = recommended(64, query="real", random_state=3)
+    assert (real.name, real.query, real.n_bits, real.random_state) == ("neighbor-hash", "real", 64, 3)
+    assert recommended(256, query="real").get_params() == hashlearn.DecoderHash(256).get_params()
+    with pytest.raises(ValueError, match="query must be 'code' or 'real'; got 'bits'"):
+        recommended(8, query="bits")
+    with pytest.raises(ValueError, match="query must be 'code' for supervised=True"):
+        recommended(8, query="real", supervised=True)
 
 
 @pytest.mark.slow
 def test_the_choice_is_the_best_of_the_candidates(digits):
     choice = choose(digits.train, 16, random_state=0)
-    assert set(choice.scores) == {"neighbor-hash", "neighbor-hash, sharpness=4", "neighbor-hash, sharpness=6", "itq"}
+    variants = {f"neighbor-hash, {words}" for words in ("sharpness=4", "sharpness=6", "loss=distances")}
+    assert set(choice.scores) == {"neighbor-hash", "itq", *variants}
     assert list(choice.scores.values()) == sorted(choice.scores.values(), reverse=True)
     best = next(iter(choice.scores))
     assert best.startswith(choice.hasher.name)

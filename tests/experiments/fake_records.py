@@ -22,6 +22,7 @@ def make_record(run, **scores):
     level = zlib.crc32(run.entry.name.encode()) % 40 / 100
     names = ["map", "map_expected_ties", *(f"p@{r}" for r in run.setting.protocol.radii)]
     names += ["map_new"] if run.setting.truth == "labels" else []
+    names += [f"{kind}@{n}" for kind in ("recall", "real_recall") for n in (10, 50, 100)] if run.recall else []
     drawn = {name: round(level + run.n_bits / 200 + 0.02 * float(rng.random()), 8) for name in names}
     drawn |= {f"empty@{r}": round(float(rng.random()), 8) for r in run.setting.protocol.radii}
     unknown = set(scores) - set(drawn)

@@ -142,7 +142,7 @@ def test_the_papers_method_stands_out():
 @pytest.mark.parametrize("name", names())
 def test_texts_stay_inside_and_apart(name):
     (outcomes,) = group_outcomes(make_records(name))
-    root = parse(chart(outcomes, "map"))
+    root = parse(chart(outcomes, outcomes.experiment.measures[-1]))
     _, _, width, height = map(float, root.get("viewBox").split())
     boxes = []
     for text in root.iter(f"{SVG}text"):

@@ -16,8 +16,8 @@ from fake_records import make_record
 import hashlearn
 from hashlearn.datasets import load
 from hashlearn.experiments import grid
+from hashlearn.experiments.grid import COMPARED
 from hashlearn.experiments.results import Results, fingerprint, run_key
-from hashlearn.hashers import METHODS
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_release_or_a_parameter_without_effect_keeps_the_key(run, monkeypatch)
             super().__init__(n_bits, max_iter=max_iter, random_state=random_state)
             self.lookahead = lookahead
 
-    monkeypatch.setitem(METHODS, "itq", Newer)
+    monkeypatch.setitem(COMPARED, "itq", Newer)
     assert run_key(run, "data") == plain
     assert run_key(replace(run, entry=replace(run.entry, parameters={"lookahead": 1})), "data") != plain
 
@@ -81,7 +81,7 @@ def test_committed_results_were_made_with_the_defaults_of_today():
     records = list(Results(folder).all())
     assert sum(not record["experiment"].startswith("beyond-") for record in records) == 909
     for record in records:
-        method = METHODS[record["library_method"]]
+        method = COMPARED[record["library_method"]]
         if record["revision"] == method.revision:
             today = json.loads(json.dumps({**method().get_params(), **record["options"]}, default=str))
             assert {name: today.get(name) for name in record["parameters"]} == record["parameters"], record["method"]

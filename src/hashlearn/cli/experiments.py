@@ -158,19 +158,23 @@ def _progress_display(jobs: int) -> Iterator[Progress]:
 def _show_outcome(outcome: Outcome, progress: Progress, folder: Path, as_json: bool) -> None:
     """Print the numbers on stdout and the failures on stderr."""
     from hashlearn.experiments.progress_display import numbers_so_far
+    from hashlearn.experiments.summary import measure_label
 
-    numbers = {run.experiment: numbers_so_far(progress.done, run.experiment) for run, _ in progress.done}
+    numbers: dict[str, dict[str, Any]] = {"map": {}}
+    for experiment, measure in dict.fromkeys((run.experiment, run.measure) for run, _ in progress.done):
+        numbers.setdefault(measure, {})[experiment] = numbers_so_far(progress.done, experiment)
     if not as_json:
-        for name, scores in numbers.items():
-            lengths = sorted({n_bits for row in scores.values() for n_bits in row})
-            rows = [[label, *(row.get(n_bits, "") for n_bits in lengths)] for label, row in scores.items()]
-            table(f"{name}: mAP", ["method", *(f"{n_bits} bits" for n_bits in lengths)], rows)
+        for measure, experiments in numbers.items():
+            for name, scores in experiments.items():
+                lengths = sorted({n_bits for row in scores.values() for n_bits in row})
+                rows = [[label, *(row.get(n_bits, "") for n_bits in lengths)] for label, row in scores.items()]
+                table(f"{name}: {measure_label(measure)}", ["method", *(f"{n} bits" for n in lengths)], rows)
     result = {
         "results": str(folder),
         "found": outcome.found,
         "made": outcome.made,
         "failed": [{"what": failure.what, "error": failure.error} for failure in outcome.failures],
-        "map": numbers,
+        **numbers,
     }
     made = f"{count(outcome.made, 'run')} made, {outcome.found:,} found"
     show(result, as_json, f"{made}: {folder}; hashlearn report {folder} shows them all")

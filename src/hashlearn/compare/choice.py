@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from hashlearn.evaluation import Truth, euclidean_neighbors, evaluate
 from hashlearn.hashers import Hasher
+from hashlearn.hashers.decoder_hash import DecoderHash
 from hashlearn.hashers.itq import ITQ
 from hashlearn.hashers.label_hash import LabelHash
 from hashlearn.hashers.neighbor_hash import NeighborHash
@@ -28,6 +29,10 @@ _LEAST = 100
 # Candidates beside the default of NeighborHash, where codes are bits (more than 8 of them).
 _SHARPNESS = (4.0, 6.0)
 _CELL_BITS = 8
+# Settings of NeighborHash that measured best on sentence embeddings; with real-valued queries, of codes shorter than
+# this.
+_FOR_EMBEDDINGS: dict[str, Any] = {"loss": "distances", "n_neighbors": 10, "n_hidden": 1024}
+_DECODER_BITS = 192
 
 
 class Choice(NamedTuple):
@@ -48,11 +53,11 @@ class Choice(NamedTuple):
     reason: str
 
 
-def recommended(n_bits: int = 32, *, supervised: bool = False, random_state: Any = None) -> Hasher:
+def recommended(n_bits: int = 32, *, supervised: bool = False, query: str = "code", random_state: Any = None) -> Hasher:
     """Return the method whose codes of this length measured best, not fitted yet.
 
-    The results are in docs/methods/neighbor-hash.md and docs/methods/label-hash.md. :func:`choose` also compares
-    candidates on vectors of one's own.
+    The results are in docs/methods/neighbor-hash.md, decoder-hash.md and label-hash.md. :func:`choose` also compares
+    candidates on vectors of one's own, by Hamming distance.
 
     Parameters
     ----------
@@ -60,6 +65,9 @@ def recommended(n_bits: int = 32, *, supervised: bool = False, random_state: Any
         Length of the code.
     supervised : bool, default=False
         Whether there are labels to learn from.
+    query : {"code", "real"}, default="code"
+        What codes will be compared with: the code of the query, by Hamming distance, or its real values
+        (:func:`hashlearn.search.search_real`).
     random_state : int, Generator or None, default=None
         Seed of the method.
 
@@ -73,7 +81,17 @@ def recommended(n_bits: int = 32, *, supervised: bool = False, random_state: Any
     >>> recommended(64)
     NeighborHash(n_bits=64)
     """
-    return (LabelHash if supervised else NeighborHash)(n_bits, random_state=random_state)
+    if query not in ("code", "real"):
+        raise ValueError(f"query must be 'code' or 'real'; got {query!r}.")
+    if query == "real" and supervised:
+        raise ValueError("query must be 'code' for supervised=True: no method with labels is trained for real values.")
+    if supervised:
+        return LabelHash(n_bits, random_state=random_state)
+    if query == "code":
+        return NeighborHash(n_bits, random_state=random_state)
+    if n_bits >= _DECODER_BITS:
+        return DecoderHash(n_bits, random_state=random_state)
+    return NeighborHash(n_bits, query="real", **_FOR_EMBEDDINGS, learning_rate=4e-3, random_state=random_state)
 
 
 def choose(
@@ -183,6 +201,8 @@ def _candidates(first: Hasher, n_features: int) -> dict[str, Hasher]:
     else:
         for value in _SHARPNESS if n_bits > _CELL_BITS else ():
             candidates[f"neighbor-hash, sharpness={value:g}"] = NeighborHash(n_bits, sharpness=value, random_state=seed)
+        if n_bits > _CELL_BITS:
+            candidates["neighbor-hash, loss=distances"] = NeighborHash(n_bits, loss="distances", random_state=seed)
         if n_bits <= n_features:
             candidates["itq"] = ITQ(n_bits, random_state=seed)
     return candidates

@@ -27,6 +27,7 @@ _GAP = 14
 # Colors and markers: 0 is the paper's own method. A method has the same in all charts; those that share a number don't
 # meet in one.
 _SLOTS = {"lsh": 1, "sh": 2, "itq": 3, "sph": 4, "kmh": 5, "ba": 6, "dh": 6, "itq-cca": 1, "ksh": 2, "bre": 4, "sdh": 5}
+_SLOTS |= {"decoder-hash": 5, "faiss-pq": 2}
 _LIGHT = ("#d1420f", "#87919a", "#4a3a00", "#1554b8", "#009a76", "#d659c4", "#3d1a78")
 _DARK = ("#ff7849", "#7d8893", "#f2d45c", "#4a86f0", "#23b889", "#f08fd8", "#a9e4ff")
 # Around (0, 0): circle, square, triangle, diamond, inverted triangle, cross, four-pointed star.

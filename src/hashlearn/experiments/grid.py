@@ -14,6 +14,7 @@ from hashlearn.datasets import DATASETS
 from hashlearn.errors import check_name
 from hashlearn.evaluation import Setting, setting
 from hashlearn.hashers import METHODS, Hasher
+from hashlearn.interchange.quantizers import ProductQuantizer
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,6 +22,8 @@ else:
     import tomli as tomllib
 
 
+#: What an entry may run: the methods, and others to compare them with.
+COMPARED: dict[str, type[Hasher] | type[ProductQuantizer]] = {**METHODS, "faiss-pq": ProductQuantizer}
 # Training vectors that serve as queries in a study, if it does not say.
 _HELD_OUT = 1000
 
@@ -38,8 +41,8 @@ class Entry:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     distance: Literal["hamming", "spherical"] | None = None
 
-    def hasher(self) -> Hasher:
-        return METHODS[self.method](**self.parameters)
+    def hasher(self) -> Hasher | ProductQuantizer:
+        return COMPARED[self.method](**self.parameters)
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,11 @@ class Experiment:
     new_samples: bool = False
 
     @property
+    def recall(self) -> bool:
+        """Whether the share of the true neighbors among the first items is measured."""
+        return any("recall@" in measure for measure in self.measures)
+
+    @property
     def methods(self) -> list[str]:
         return [entry.name for entry in self.entries]
 
@@ -100,6 +108,12 @@ class Run:
     limit: Limit | None = None
     held_out: int = 0
     new_samples: bool = False
+    recall: bool = False
+
+    @property
+    def measure(self) -> str:
+        """The measure that is shown while runs are made."""
+        return "real_recall@10" if self.recall else "map"
 
     def __str__(self) -> str:
         return f"{self.experiment} {self.entry.name} {self.n_bits} bits seed {self.seed}"
@@ -197,7 +211,7 @@ def _study(name: str) -> Experiment:
         setting=replace(base, k=table.get("neighbors", base.k), protocol=protocol),
         bits=tuple(table["bits"]),
         seeds=table["seeds"],
-        measures=("map", "p@2", "p@3", "p@4"),
+        measures=tuple(table.get("measures", ("map", "p@2", "p@3", "p@4"))),
         entries=(*varied, *map(_entry, beside)),
         variants=beside,
         subject=varied[0].name,
@@ -226,7 +240,7 @@ def quick(chosen: Experiment, data: str | None = None) -> Experiment:
     return replace(
         chosen,
         title=f"{chosen.title} (a small version)",
-        data=(*chosen.data, small["otherwise"]) if data is None else (data,),
+        data=(*_quick_data(chosen), small["otherwise"]) if data is None else (data,),
         setting=replace(chosen.setting, k=small["neighbors"]) if by_neighbors else chosen.setting,
         bits=tuple(small["bits"]),
         seeds=small["seeds"],
@@ -242,6 +256,11 @@ def quick(chosen: Experiment, data: str | None = None) -> Experiment:
         limit=Limit(small["train"], small["queries"]),
         held_out=small["queries"] if chosen.held_out else 0,
     )
+
+
+def _quick_data(chosen: Experiment) -> tuple[str, ...]:
+    """The data sets of a small version: others where the experiment's own take minutes to make."""
+    return tuple(_file()["quick"]["data"].get(name, name) for name in chosen.data)
 
 
 def narrowed(
@@ -314,7 +333,7 @@ def _is_split(chosen: Experiment, data: str) -> bool:
 
 def entry_setting(chosen: Experiment, entry: Entry) -> Setting:
     """Return the experiment's setting with the distance that ranks the entry's codes: its own, or its method's."""
-    distance = entry.distance or METHODS[entry.method].distance
+    distance = entry.distance or COMPARED[entry.method].distance
     return replace(chosen.setting, protocol=replace(chosen.setting.protocol, distance=distance))
 
 
@@ -327,5 +346,5 @@ def plan_runs(chosen: Experiment, data: str) -> Iterator[Run]:
                 if seed and (not is_repeated or seed >= chosen.fewer.get(entry.name, {}).get(n_bits, chosen.seeds)):
                     continue
                 split = seed if _is_split(chosen, data) else None
-                limits = chosen.limit, chosen.held_out, chosen.new_samples
+                limits = chosen.limit, chosen.held_out, chosen.new_samples, chosen.recall
                 yield Run(chosen.name, entry, data, scored_by, n_bits, seed, split, *limits)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from hashlearn.experiments.grid import Run
 from hashlearn.experiments.results import Record, run_seconds
 from hashlearn.experiments.scheduler import Failure
+from hashlearn.experiments.summary import measure_label
 from hashlearn.progress import count, duration, is_open
 
 if TYPE_CHECKING:
@@ -104,10 +105,12 @@ class Progress:
 
 
 def format_scores(record: Record) -> str:
-    """Format the scores in percent: ``mAP 24.04, P@3 34.14``."""
-    scores = {name: 100 * value for name, value in record["scores"].items()}
-    shown = {"mAP": scores["map"], **{f"P{name[1:]}": value for name, value in scores.items() if name[:2] == "p@"}}
-    return ", ".join(f"{name} {value:.2f}" for name, value in shown.items())
+    """Format the scores in percent: ``mAP 24.04, P@3 34.14``, or ``recall@10 24.04``."""
+    scores = record["scores"]
+    names = [name for name in scores if name.endswith("recall@10")] or [
+        name for name in scores if name == "map" or name.startswith("p@")
+    ]
+    return ", ".join(f"{measure_label(name)} {100 * scores[name]:.2f}" for name in names)
 
 
 class Lines(Progress):
@@ -192,16 +195,19 @@ class Live(Progress):
                 table.add_column(f"{n_bits} bits", justify="right")
             for label, row in numbers.items():
                 table.add_row(label, *(row.get(n_bits, "") for n_bits in lengths))
-            parts += [Text(f"{experiment}: mAP so far, percent"), table]
+            measure = next(run.measure for run, _ in done if run.experiment == experiment)
+            parts += [Text(f"{experiment}: {measure_label(measure)} so far, percent"), table]
         return Group(*parts)
 
 
 def numbers_so_far(done: Sequence[tuple[Run, Record]], experiment: str | None) -> dict[str, dict[int, str]]:
-    """Return the mean mAP in percent by method and bits, with the number of runs if there are several."""
+    """Return the mean of the measure in percent by method and bits, with the number of runs if there are several."""
     scores: dict[str, dict[int, list[float]]] = {}
     for run, record in done:
         if run.experiment == experiment:
-            scores.setdefault(run.entry.label, {}).setdefault(run.n_bits, []).append(100 * record["scores"]["map"])
+            value = record["scores"].get(run.measure)
+            if value is not None:
+                scores.setdefault(run.entry.label, {}).setdefault(run.n_bits, []).append(100 * value)
     return {
         label: {
             n_bits: f"{fmean(values):.2f}" + (f" ({len(values)})" if len(values) > 1 else "")

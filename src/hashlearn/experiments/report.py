@@ -11,12 +11,12 @@ from pathlib import Path
 from hashlearn.experiments.claims import check_claims
 from hashlearn.experiments.figures import ablates, chart
 from hashlearn.experiments.gallery import make_gallery
+from hashlearn.experiments.grid import COMPARED
 from hashlearn.experiments.html import html_report, section_name
 from hashlearn.experiments.markdown import markdown_report
 from hashlearn.experiments.results import Record, Results
 from hashlearn.experiments.summary import Outcomes, group_outcomes
 from hashlearn.experiments.tables import available_measures
-from hashlearn.hashers import METHODS
 from hashlearn.progress import count
 from hashlearn.storage import atomic_path
 
@@ -101,7 +101,7 @@ def write_report(
 
 
 def _is_outdated(record: Record) -> bool:
-    method = METHODS.get(record["library_method"])
+    method = COMPARED.get(record["library_method"])
     return method is not None and method.revision != record["revision"]
 
 

@@ -20,8 +20,7 @@ from hashlearn._arrays import Array
 from hashlearn.codes import MAX_BITS
 from hashlearn.datasets import Dataset
 from hashlearn.evaluation import Setting
-from hashlearn.experiments.grid import Entry, Run
-from hashlearn.hashers import METHODS
+from hashlearn.experiments.grid import COMPARED, Entry, Run
 from hashlearn.storage import atomic_path, content_key, is_unicode, open_regular, parse_json, sync_folder
 
 logger = logging.getLogger(__name__)
@@ -90,7 +89,7 @@ def all_parameters(entry: Entry) -> dict[str, Any]:
 
 def changed_parameters(entry: Entry) -> dict[str, Any]:
     """Return the parameters of an entry that differ from its method's defaults."""
-    defaults = METHODS[entry.method]().get_params()
+    defaults = COMPARED[entry.method]().get_params()
     return {name: value for name, value in all_parameters(entry).items() if value != defaults[name]}
 
 
@@ -122,7 +121,7 @@ def run_key(run: Run, data: str) -> str:
         "data": [run.data, run.split, data],
         "setting": setting_record(run.setting),
         "method": run.entry.method,
-        "revision": METHODS[run.entry.method].revision,
+        "revision": COMPARED[run.entry.method].revision,
         "options": changed_parameters(run.entry),
         "n_bits": run.n_bits,
         "seed": run.seed,
@@ -148,7 +147,7 @@ def _is_result(record: Any) -> bool:
         return False
     if not all(map(_is_number, _numbers(record))) or not (0 < record["n_bits"] <= MAX_BITS and record["seed"] >= 0):
         return False
-    if any(len(record["data"][part]) != 2 for part in _PARTS) or "map" not in record["scores"]:
+    if any(len(record["data"][part]) != 2 for part in _PARTS) or not {"map", "real_recall@10"} & set(record["scores"]):
         return False
     if not all(isinstance(words, str) for words in record["training"]["warnings"]):
         return False

@@ -15,18 +15,24 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from hashlearn._arrays import Bytes
+from hashlearn._arrays import Bytes, Ids
 from hashlearn.codes import hamming
 from hashlearn.datasets import Dataset, cifar10_images, deep_hashing_split, load
 from hashlearn.evaluation import Truth, bit_statistics, evaluate, evaluate_all
 from hashlearn.experiments.grid import Limit, Run
 from hashlearn.experiments.results import Record, all_parameters, changed_parameters, setting_record
 from hashlearn.experiments.scoring import dataset_truth
+from hashlearn.hashers import Hasher
+from hashlearn.interchange.quantizers import ProductQuantizer
 from hashlearn.memory import forget_peak, peak_memory
+from hashlearn.search import HammingIndex, search_real
 from hashlearn.threads import cores
 
 # Queries whose nearest items are recorded, to be shown.
 _N_EXAMPLES, _N_NEAREST = 8, 10
+# Among how many of the first items the true neighbors are counted. Those that are not among the first 10, but 100, are
+# found if 100 items are compared again by their vectors.
+_FIRST = (10, 50, 100)
 # Data sets of images.
 _WITH_IMAGES = ("digits", "mnist", "cifar10")
 _DIGITS = 8
@@ -80,9 +86,16 @@ class Runner:
         start = time.perf_counter()
         codes = hasher.encode(dataset.database)
         encoding = time.perf_counter() - start
-        query_codes = hasher.encode(dataset.queries)
-        scores = _scores(query_codes, codes, dataset, run, truth)
-        statistics = bit_statistics(codes, run.n_bits).as_dict()
+        statistics, examples = {}, {}
+        if isinstance(hasher, ProductQuantizer):
+            scores = _recall("real_recall", hasher.search(dataset.queries, codes, _FIRST[-1]).ids, truth)
+        else:
+            query_codes, statistics = hasher.encode(dataset.queries), bit_statistics(codes, run.n_bits).as_dict()
+            if run.data in _WITH_IMAGES:
+                examples = {"examples": _examples(query_codes, codes)}
+            scores = _scores(query_codes, codes, dataset, run, truth)
+            if run.recall:
+                scores |= _recalls(hasher, query_codes, codes, dataset, truth)
         return {
             "library_method": run.entry.method,
             "n_bits": run.n_bits,
@@ -112,7 +125,7 @@ class Runner:
                 **{name: _plain(value) for name, value in hasher.summary().items()},
             },
             "encoding_microseconds": round(1e6 * encoding / len(dataset.database), 3),
-            **({"examples": _examples(query_codes, codes)} if run.data in _WITH_IMAGES else {}),
+            **examples,
             "machine": machine(),
             "started": started,
             "finished": _now(),
@@ -229,6 +242,29 @@ def _scores(query_codes: Bytes, codes: Bytes, dataset: Dataset, run: Run, truth:
     if run.setting.truth == "labels":
         values["map_new"] = _among_queries(query_codes, dataset, run)
     return values
+
+
+def _recalls(hasher: Hasher, query_codes: Bytes, codes: Bytes, dataset: Dataset, truth: Truth) -> dict[str, float]:
+    """Recall by Hamming distance, and with real-valued queries unless the method refuses them."""
+    index = HammingIndex(hasher.n_bits_)
+    index.add(codes)
+    scores = _recall("recall", index.search(query_codes, k=_FIRST[-1]).ids, truth)
+    try:
+        values = hasher.query_values(dataset.queries)
+    except ValueError:
+        return scores
+    found = search_real(values, codes, _FIRST[-1], n_bits=hasher.n_bits_, offsets=hasher.code_offsets(codes))
+    return scores | _recall("real_recall", found.ids, truth)
+
+
+def _recall(name: str, ids: Ids, truth: Truth) -> dict[str, float]:
+    """The mean share of the true neighbors that are among the first items found, by their number."""
+    return {
+        f"{name}@{first}": float(
+            np.mean([np.isin(truth.relevant(query), found[:first]).mean() for query, found in enumerate(ids)])
+        )
+        for first in _FIRST
+    }
 
 
 def _among_queries(query_codes: Bytes, dataset: Dataset, run: Run) -> float:

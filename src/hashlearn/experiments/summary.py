@@ -10,9 +10,8 @@ from statistics import fmean, stdev
 
 from hashlearn.datasets import DATASETS
 from hashlearn.experiments import grid
-from hashlearn.experiments.grid import Entry, Experiment, Run
+from hashlearn.experiments.grid import COMPARED, Entry, Experiment, Run
 from hashlearn.experiments.results import Record, changed_parameters, setting_record
-from hashlearn.hashers import METHODS
 
 _MEASURES = {
     "map": "mAP",
@@ -22,10 +21,12 @@ _MEASURES = {
 
 
 def measure_label(measure: str) -> str:
-    """Return the usual name of a measure: mAP, P@3."""
+    """Return the usual name of a measure: mAP, P@3, recall@10."""
     kind, _, radius = measure.partition("@")
     if kind == "empty":
         return f"queries with nothing within {radius}, percent,"
+    if kind == "real_recall":
+        return f"recall@{radius}, real-valued queries"
     return _MEASURES.get(measure, measure.upper() if kind == "p" else measure)
 
 
@@ -165,7 +166,7 @@ def group_outcomes(records: Iterable[Record]) -> list[Outcomes]:
 
 def _identity(plan: Experiment, entry: Entry) -> str:
     """What all runs of an entry in an experiment have in common, whatever their length and seed."""
-    revision, setting = METHODS[entry.method].revision, setting_record(grid.entry_setting(plan, entry))
+    revision, setting = COMPARED[entry.method].revision, setting_record(grid.entry_setting(plan, entry))
     return json.dumps([entry.method, revision, changed_parameters(entry), setting], sort_keys=True)
 
 
