@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from hashlearn.hashers._optim import adam, gradient_descent, lbfgs
+from hashlearn.hashers._optim import adam, gradient_descent, lbfgs, train_by_batches, warm_up_and_fall
 
 A = np.diag([1.0, 10.0, 0.1])
 CENTER = np.array([1.0, -2.0, 3.0])
@@ -96,3 +96,38 @@ def test_adam_lowers_an_objective_and_leaves_its_start_alone():
     *_, (theta, _) = adam(lambda theta, _: bowl(theta), start, range(2000), rate=0.05)
     np.testing.assert_allclose(theta, CENTER, atol=1e-3)
     assert not start.any()
+
+
+def test_the_rate_rises_to_its_highest_and_falls():
+    rates = [warm_up_and_fall(t, 100) for t in range(1, 101)]
+    assert rates.index(max(rates)) == 9
+    assert rates[9] == 1.0
+    assert rates[:10] == sorted(rates[:10])
+    assert rates[9:] == sorted(rates[9:], reverse=True)
+    assert 0 < rates[-1] < 0.001
+    assert warm_up_and_fall(1, 1) == 1.0
+
+
+def by_batches(gradients, **options):
+    fixed = {"name": "test", "show_progress": False, "advice": "rest"}
+    return train_by_batches(
+        lambda theta, g: ({"one": g, "other": -2 * g}, np.array([g])), np.zeros(1), gradients, **fixed, **options
+    )
+
+
+def test_training_by_batches_is_adam_with_a_schedule_and_keeps_the_means_of_each_epoch():
+    gradients = [1.0, 3.0, -0.5, 0.25, 8.0]
+    theta, history = by_batches(gradients, n_steps=5, steps_an_epoch=2, rate=0.1)
+    *_, (expected, _) = adam(
+        lambda theta, g: ({}, np.array([g])), np.zeros(1), gradients, rate=lambda t: 0.1 * warm_up_and_fall(t, 5)
+    )
+    np.testing.assert_array_equal(theta, expected)
+    assert [epoch["one"] for epoch in history] == [2.0, -0.125, 8.0]
+    assert [epoch["other"] for epoch in history] == [-4.0, 0.25, -16.0]
+    assert all(epoch["seconds"] >= 0 for epoch in history)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_training_by_batches_that_diverges_is_an_error():
+    with pytest.raises(ValueError, match=r"^training diverged: rest\.$"):
+        by_batches([1.0, np.nan], n_steps=2, steps_an_epoch=1, rate=0.1)

@@ -5,12 +5,14 @@ An objective is a sum of named terms: a function of the parameters that returns 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from hashlearn._arrays import Array, Floats
+from hashlearn.progress import progress_bar
 
 Terms = dict[str, float]
 Objective = Callable[[Floats], tuple[Terms, Floats]]
@@ -171,3 +173,56 @@ def warm_up_and_fall(t: int, n_steps: int) -> float:
     """The learning rate of step t, from 1 on, as a share of the highest: a rise, then a cosine that falls to 0."""
     warm = max(1, round(_WARM_UP * n_steps))
     return t / warm if t <= warm else 0.5 + 0.5 * float(np.cos(np.pi * (t - warm) / (n_steps - warm + 1)))
+
+
+def train_by_batches(
+    objective: Callable[[Array, Batch], tuple[Terms, Array]],
+    theta: Array,
+    batches: Iterable[Batch],
+    *,
+    n_steps: int,
+    steps_an_epoch: int,
+    rate: float,
+    name: str,
+    show_progress: bool | None,
+    advice: str,
+) -> tuple[Array, list[Terms]]:
+    """Take a step of Adam on each batch, with a learning rate that rises, then falls as a cosine.
+
+    Parameters
+    ----------
+    objective : callable
+    theta : ndarray of shape (n,)
+        Where to start.
+    batches : iterable
+        ``n_steps`` of them.
+    n_steps, steps_an_epoch : int
+    rate : float
+        The highest learning rate.
+    name : str
+        What the progress bar is called.
+    show_progress : bool or None
+    advice : str
+        What to do if the parameters do not stay finite.
+
+    Returns
+    -------
+    theta : ndarray of shape (n,)
+    history : list of dict
+        For each epoch: the mean of each term over its batches, and ``"seconds"``.
+    """
+    steps = adam(objective, theta, batches, rate=lambda t: rate * warm_up_and_fall(t, n_steps))
+    history: list[Terms] = []
+    passed: list[Terms] = []
+    started = time.perf_counter()
+    with progress_bar(name, n_steps, unit="batches", show=show_progress) as advance:
+        for t, (theta, terms) in enumerate(steps, 1):  # noqa: B007 - the last theta is kept
+            passed.append(terms)
+            advance(1)
+            if len(passed) == steps_an_epoch or t == n_steps:
+                means = {term: float(np.mean([terms[term] for terms in passed])) for term in terms}
+                history.append({**means, "seconds": time.perf_counter() - started})
+                passed, started = [], time.perf_counter()
+    if not np.isfinite(theta).all():
+        raise ValueError(f"training diverged: {advice}.")
+    return theta, history

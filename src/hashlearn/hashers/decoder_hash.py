@@ -49,7 +49,7 @@ from hashlearn.hashers._blocks import Rows, row_blocks
 from hashlearn.hashers._contrast import Batch, bit_contrast, draw_batches
 from hashlearn.hashers._graph import neighbor_graph
 from hashlearn.hashers._linear import mean_and_covariance, principal_directions
-from hashlearn.hashers._optim import Terms, adam, warm_up_and_fall
+from hashlearn.hashers._optim import Terms, train_by_batches
 from hashlearn.hashers._parameters import Rule, count, number, optional
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.steps import Affine, Center, Descent, Scale, Step, compute_type, descent
@@ -217,24 +217,17 @@ class DecoderHash(Hasher):
         n_steps = max(round(float(self.epochs) * m / batch_size), _LEAST_STEPS)
         batches = draw_batches(neighbors, min(int(self.n_neighbors), k), batch_size, _MEMBERS, n_steps, rng)
         start = np.vstack([U, np.zeros((1, L))]).astype(np.float32)
-        rate = float(self.learning_rate) * float(np.abs(U).mean())
-        steps = adam(
+        theta, self.query_history_ = train_by_batches(
             query_objective(rows, B, code_norms(B, self.decoder_), threads),
             start.ravel(),
             batches,
-            rate=lambda t: rate * warm_up_and_fall(t, n_steps),
+            n_steps=n_steps,
+            steps_an_epoch=-(-m // batch_size),
+            rate=float(self.learning_rate) * float(np.abs(U).mean()),
+            name="queries",
+            show_progress=self.show_progress,
+            advice="choose a lower learning_rate",
         )
-        losses, started = [], time.perf_counter()
-        with progress_bar("queries", n_steps, unit="batches", show=self.show_progress) as advance:
-            for t, (theta, terms) in enumerate(steps, 1):  # noqa: B007 - the last theta is kept
-                losses.append(terms["loss"])
-                advance(1)
-                if len(losses) * batch_size >= m or t == n_steps:
-                    seconds = time.perf_counter() - started
-                    self.query_history_.append({"loss": float(np.mean(losses)), "seconds": seconds})
-                    losses, started = [], time.perf_counter()
-        if not np.isfinite(theta).all():
-            raise ValueError("training diverged: choose a lower learning_rate.")
         trained = theta.reshape(D + 1, L).astype(np.float64)
         return trained[:-1], trained[-1]
 

@@ -18,7 +18,6 @@ Cost of an epoch: 4mDu + 6muL for the network, 6mbL for pairs in a batch; linear
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from itertools import count as counter
 from typing import Any, ClassVar
@@ -32,13 +31,12 @@ from hashlearn.hashers._class_codes import LabelBatch, Losses, Sizes, first_weig
 from hashlearn.hashers._contrast import draw_batches
 from hashlearn.hashers._graph import neighbor_graph
 from hashlearn.hashers._linear import check_squares
-from hashlearn.hashers._optim import adam, warm_up_and_fall
+from hashlearn.hashers._optim import train_by_batches
 from hashlearn.hashers._parameters import FLAG, Rule, choice, count, either, number
 from hashlearn.hashers._spreading import spread_labels
 from hashlearn.hashers._targets import Targets, checked_targets
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.steps import Activation, Affine, Center, Step, center
-from hashlearn.progress import progress_bar
 from hashlearn.storage import content_key
 from hashlearn.threads import ThreadMap, thread_map
 
@@ -220,7 +218,6 @@ class LabelHash(Hasher):
                 self.n_guessed_ = len(y.labeled) - known
             sizes = Sizes(X.shape[1], int(self.n_hidden), L, len(y.classes))
             batches = _draw(y, neighbors, n_positive if neighbors is not None else 0, batch_size, rng)
-            rate = float(self.learning_rate)
             losses = Losses(
                 cross_entropy=float(self.cross_entropy),
                 contrast=float(self.contrast),
@@ -230,23 +227,17 @@ class LabelHash(Hasher):
             )
             first = first_weights(sizes, rng)
             seeds = rng.integers(1 << 62, size=n_parts(batch_size))
-            steps = adam(
+            theta, self.history_ = train_by_batches(
                 objective(rows, sizes, losses, float(self.dropout), seeds, threads),
                 first.astype(np.float32),
                 (next(batches) for _ in range(n_steps)),
-                rate=lambda t: rate * warm_up_and_fall(t, n_steps),
+                n_steps=n_steps,
+                steps_an_epoch=-(-m // batch_size),
+                rate=float(self.learning_rate),
+                name="LabelHash",
+                show_progress=self.show_progress,
+                advice="choose a lower learning_rate or sharpness",
             )
-            self.history_, passed, started = [], [], time.perf_counter()
-            with progress_bar("LabelHash", n_steps, unit="batches", show=self.show_progress) as advance:
-                for t, (theta, terms) in enumerate(steps, 1):  # noqa: B007 - the last theta is kept
-                    passed.append(terms)
-                    advance(1)
-                    if len(passed) * batch_size >= m or t == n_steps:
-                        means = {name: float(np.mean([terms[name] for terms in passed])) for name in terms}
-                        self.history_.append({**means, "seconds": time.perf_counter() - started})
-                        passed, started = [], time.perf_counter()
-            if not np.isfinite(theta).all():
-                raise ValueError("training diverged: choose a lower learning_rate or sharpness.")
             layers = folded(sizes.split(theta), rows)
         self.offset_ = mean
         self.W1_, self.c1_, self.W2_, self.c2_ = layers[0] / scale[:, None], *layers[1:]

@@ -33,7 +33,6 @@ the affinities (twice that for cells); linear in m.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar
 
@@ -47,11 +46,10 @@ from hashlearn.hashers._contrast import Batch, bandwidth, bit_loss, cell_loss, d
 from hashlearn.hashers._graph import neighbor_graph
 from hashlearn.hashers._linear import mean_and_covariance, principal_directions
 from hashlearn.hashers._network import Layer, Network, flatten
-from hashlearn.hashers._optim import Terms, adam, warm_up_and_fall
+from hashlearn.hashers._optim import Terms, train_by_batches
 from hashlearn.hashers._parameters import FLAG, Rule, choice, count, either, number, optional
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.steps import Activation, Affine, Center, Margins, Step
-from hashlearn.progress import progress_bar
 from hashlearn.storage import content_key
 from hashlearn.threads import ThreadMap, thread_map
 
@@ -261,24 +259,17 @@ class NeighborHash(Hasher):
             if self.loss == "distances":
                 gamma = bandwidth(rows, max(perplexity, _LEAST_PERPLEXITY), rng, threads)
                 batches = with_targets(batches, rows, gamma, threads)
-            rate = float(self.learning_rate)
-            steps = adam(
+            theta, self.history_ = train_by_batches(
                 objective(rows, network, loss, threads),
                 flatten(layers).astype(np.float32),
                 batches,
-                rate=lambda t: rate * warm_up_and_fall(t, n_steps),
+                n_steps=n_steps,
+                steps_an_epoch=-(-m // batch_size),
+                rate=float(self.learning_rate),
+                name="NeighborHash",
+                show_progress=self.show_progress,
+                advice="choose a lower learning_rate or sharpness",
             )
-            self.history_, losses, started = [], [], time.perf_counter()
-            with progress_bar("NeighborHash", n_steps, unit="batches", show=self.show_progress) as advance:
-                for t, (theta, terms) in enumerate(steps, 1):  # noqa: B007 - the last theta is kept
-                    losses.append(terms["loss"])
-                    advance(1)
-                    if len(losses) * batch_size >= m or t == n_steps:
-                        seconds = time.perf_counter() - started
-                        self.history_.append({"loss": float(np.mean(losses)), "seconds": seconds})
-                        losses, started = [], time.perf_counter()
-        if not np.isfinite(theta).all():
-            raise ValueError("training diverged: choose a lower learning_rate or sharpness.")
         self._keep(network.layers(theta.astype(np.float64)))
 
     def _keep(self, layers: list[Layer]) -> None:
