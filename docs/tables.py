@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from hashlearn.experiments.claims import GAINS
@@ -34,6 +35,7 @@ PAGES = (
         f"docs/methods/{name}.md"
         for name in (
             "neighbor-hash",
+            "decoder-hash",
             "label-hash",
             "udh-dnn",
             "sdh-dnn",
@@ -278,25 +280,31 @@ KEY_COLUMNS_BY_LABELS = {
 KEY_METHODS_BY_LABELS = ("itq", "itq-cca", "bre", "ksh", "sdh", "sdh-dnn", "sdh-dnn-all", "label-hash")
 
 
+def best_bold(rows: Sequence[Sequence[Cell | None]]) -> list[list[str]]:
+    """The values in words, the best of each column in bold."""
+
+    def key(cell: Cell) -> float:
+        return float(f"{cell.mean:.2f}")
+
+    best = [max((key(cell) for cell in column if cell), default=None) for column in zip(*rows, strict=True)]
+
+    def words(cell: Cell | None, most: float | None) -> str:
+        if cell is None:
+            return ""
+        return f"**{cell.words()}**" if key(cell) == most else cell.words()
+
+    return [list(map(words, row, best)) for row in rows]
+
+
 def key_table(columns: dict[tuple[str, str, str], str], methods: Iterable[str]) -> str:
     """A line for each method, a column for each experiment and measure; the best of a column is bold."""
     outcomes = reproduced()
-    cells: dict[str, list[Cell | None]] = {
-        method: [outcomes[name, data].cell(method, KEY_BITS, measure) for name, data, measure in columns]
-        for method in methods
-    }
-    best = [
-        max((f"{cell.mean:.2f}" for cell in column if cell), key=float, default="")
-        for column in zip(*cells.values(), strict=True)
-    ]
     labels = {entry.name: entry.label for one in outcomes.values() for entry in one.experiment.entries}
-
-    def field(scores: Cell | None, most: str) -> str:
-        if scores is None:
-            return ""
-        return f"**{scores.words()}**" if f"{scores.mean:.2f}" == most else scores.words()
-
-    lines = [[labels[method], *map(field, row, best)] for method, row in cells.items()]
+    methods = list(methods)
+    cells = [
+        [outcomes[name, data].cell(method, KEY_BITS, measure) for name, data, measure in columns] for method in methods
+    ]
+    lines = [[labels[method], *row] for method, row in zip(methods, best_bold(cells), strict=True)]
     return table([f"mAP, {KEY_BITS} bits", *columns.values()], lines)
 
 
@@ -304,17 +312,39 @@ def by_length(names: Iterable[str], measure: str = "map") -> str:
     """A line for each method of some experiments, a column for each length; the best of an experiment is bold."""
     lines = []
     for (name, data), one in reproduced().items():
-        if name not in names:
-            continue
-        cells = {entry.name: [one.cell(entry.name, n, measure) for n in LENGTHS] for entry in one.experiment.entries}
-        best = [max((c.mean for c in column if c), default=None) for column in zip(*cells.values(), strict=True)]
-        for entry in one.experiment.entries:
-            row = ["" if c is None else c.words() for c in cells[entry.name]]
-            bold = [c is not None and c.mean == top for c, top in zip(cells[entry.name], best, strict=True)]
-            marked = [f"**{words}**" if top else words for words, top in zip(row, bold, strict=True)]
-            if any(row):
-                lines.append([f"`{data}`", entry.label, *marked])
+        if name in names:
+            entries = [entry for entry in one.experiment.entries if any(one.select(entry.name, n) for n in LENGTHS)]
+            cells = [[one.cell(entry.name, n, measure) for n in LENGTHS] for entry in entries]
+            lines += [[f"`{data}`", e.label, *row] for e, row in zip(entries, best_bold(cells), strict=True)]
     return table(["data", "method", *(f"{n} bits" for n in LENGTHS)], lines)
+
+
+def embeddings(name: str) -> str:
+    """A line for each length and method: recalls by Hamming distance and with real-valued queries, and CPU seconds.
+
+    The best of a length is bold.
+    """
+    measures = [*("recall@10", "recall@100"), *(f"real_recall@{r}" for r in (10, 50, 100))]
+    one = reproduced().get((name, name.removeprefix("beyond-")))
+    lines = []
+    for n_bits in one.bits if one else ():
+        runs = {entry: one.select(entry.name, n_bits) for entry in one.experiment.entries}
+        runs = {entry: records for entry, records in runs.items() if records}
+        cells = [[one.cell(entry.name, n_bits, measure) for measure in measures] for entry in runs]
+        for (entry, records), row in zip(runs.items(), best_bold(cells), strict=True):
+            seconds = fmean(record["training"]["cpu_seconds"] for record in records)
+            lines.append([str(n_bits), entry.label, *row, f"{seconds:.0f}"])
+    head = ["bits", "method", "Hamming, first 10", "first 100", "real, first 10", "first 50", "first 100", "fit, CPU s"]
+    return table(head, lines)
+
+
+def ablation() -> str:
+    """NeighborHash's mAP without each of its parts: a column for each data set."""
+    rows = json.loads((RESULTS / "neighbor-hash-ablation.json").read_text())["rows"]
+    data, variants = (list(dict.fromkeys(row[key] for row in rows)) for key in ("data", "variant"))
+    found = {(row["variant"], row["data"]): Cell(tuple(row["map"])).words() for row in rows}
+    lines = [[variant, *(found.get((variant, name), "") for name in data)] for variant in variants]
+    return table(["NeighborHash", *(f"`{name}`" for name in data)], lines)
 
 
 def search_nearest() -> str:
@@ -450,6 +480,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "supervised-new": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_new"), by_labels=True, spread=True),
     "beyond": partial(by_length, ("beyond-mnist", "beyond-cifar10", "beyond-sift")),
     "beyond-new": partial(by_length, ("beyond-mnist-new", "beyond-cifar10-new")),
+    **{name: partial(embeddings, name) for name in ("beyond-glosses", "beyond-glosses-minilm", "beyond-package-names")},
+    "neighbor-hash-ablation": ablation,
     "beyond-sup-new": partial(by_length, ("beyond-mnist-sup", "beyond-cifar10-sup"), "map_new"),
     "neighbor-hash-study": partial(study, "study-neighbor-hash-"),
     "udh-dnn-adam": partial(study, "study-udh-dnn-adam-", seconds=True),
