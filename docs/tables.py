@@ -328,12 +328,12 @@ def embeddings(name: str) -> str:
     one = reproduced().get((name, name.removeprefix("beyond-")))
     lines = []
     for n_bits in one.bits if one else ():
-        runs = {entry: one.select(entry.name, n_bits) for entry in one.experiment.entries}
-        runs = {entry: records for entry, records in runs.items() if records}
-        cells = [[one.cell(entry.name, n_bits, measure) for measure in measures] for entry in runs]
-        for (entry, records), row in zip(runs.items(), best_bold(cells), strict=True):
+        runs = {entry.name: one.select(entry.name, n_bits) for entry in one.experiment.entries}
+        runs = {name: records for name, records in runs.items() if records}
+        cells = [[one.cell(name, n_bits, measure) for measure in measures] for name in runs]
+        for (name, records), row in zip(runs.items(), best_bold(cells), strict=True):
             seconds = fmean(record["training"]["cpu_seconds"] for record in records)
-            lines.append([str(n_bits), entry.label, *row, f"{seconds:.0f}"])
+            lines.append([str(n_bits), one.label(name), *row, f"{seconds:.0f}"])
     head = ["bits", "method", "Hamming, first 10", "first 100", "real, first 10", "first 50", "first 100", "fit, CPU s"]
     return table(head, lines)
 
