@@ -75,6 +75,8 @@ def test_bad_input_is_refused(digits):
         choose(digits.train[0])
     with pytest.raises(ValueError, match="y must have a label for each of the 1,500 vectors; it has 7"):
         choose(digits.train, 8, digits.train_labels[:7])
+    with pytest.raises(ValueError, match=r"y must have one label per item \(1 dimension\); got shape \(1500, 1\)"):
+        choose(digits.train, 8, np.asarray(digits.train_labels)[:, None])
 
 
 def test_only_label_hash_learns_from_missing_and_several_labels(digits):
@@ -85,6 +87,7 @@ def test_only_label_hash_learns_from_missing_and_several_labels(digits):
         [float("nan"), *labels[1:]],
         np.where(number == 3, -1, number),
         np.eye(10)[number],
+        np.eye(10)[number].tolist(),
     ):
         choice = choose(X, 8, y)
         assert (choice.hasher.name, choice.scores) == ("label-hash", {})

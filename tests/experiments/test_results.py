@@ -195,6 +195,15 @@ def test_the_same_run_serves_under_other_names(run, tmp_path, change):
     assert results.count() == 2  # copied once
 
 
+def test_a_result_without_the_recalls_of_a_run_does_not_serve(run, tmp_path):
+    results, other = Results(tmp_path), replace(run, experiment="beyond-glosses", recall=True)
+    results.write(run, "k", RECORD)
+    assert results.find(other, "k") is None
+    results.write(other, "k", {**RECORD, "scores": {**RECORD["scores"], "recall@10": 0.5}})
+    assert results.find(other, "k")["scores"]["recall@10"] == 0.5
+    assert results.find(run, "k")["scores"] == RECORD["scores"]
+
+
 DAMAGED = [
     *(b"", b'{"format": 1, "key": "k"}', b'{"format": 1, "key": "k2"}', b'{"key": "k", "for'),
     *(b"[1]", b'"k"', b'{"key": "another"}', b"\xff"),

@@ -186,3 +186,43 @@ def test_memory_is_that_of_the_run(shared_runner):
     without = shared_runner.run(quick_run("fig-mnist", "itq", seed=2))["training"]["peak_bytes"]
     assert with_hog > big + 300_000_000
     assert without < with_hog - 300_000_000
+
+
+def recalls(scores, truth):
+    """By brute force: higher scores first, of equal ones the first item."""
+    order = np.argsort(-scores, axis=1, kind="stable")
+    return {
+        first: np.mean(
+            [len(set(found[:first]) & set(true)) / len(true) for found, true in zip(order, truth, strict=True)]
+        )
+        for first in (10, 50, 100)
+    }
+
+
+def test_recalls_are_those_of_brute_force(shared_runner):
+    digits = load("digits")
+    truth = euclidean_neighbors(digits.queries, digits.database, 10)
+    found = shared_runner.run(quick_run("beyond-glosses", "itq", limit=None))["scores"]
+    hasher = hashlearn.ITQ(16, random_state=0).fit(digits.train)
+    items = 2.0 * hasher.transform(digits.database) - 1
+    by_codes = recalls((2.0 * hasher.transform(digits.queries) - 1) @ items.T, truth)
+    by_values = recalls(hasher.query_values(digits.queries) @ items.T, truth)
+    for first in (10, 50, 100):
+        assert found[f"recall@{first}"] == pytest.approx(by_codes[first], abs=1e-8)
+        assert found[f"real_recall@{first}"] == pytest.approx(by_values[first], abs=1e-3)  # float32
+
+
+def test_a_quantizer_has_recalls_of_real_valued_queries_alone(shared_runner):
+    digits = load("digits")
+    run = quick_run("beyond-glosses", "faiss-pq", limit=None)
+    found = shared_runner.run(run)["scores"]
+    assert set(found) == {f"real_recall@{first}" for first in (10, 50, 100)}
+    quantizer = run.entry.hasher().set_params(n_bits=16, random_state=0).fit(digits.train)
+    items = quantizer.index_.reconstruct_n(0, len(digits.database)) if quantizer.index_.ntotal else None
+    if items is None:
+        codes = quantizer.encode(digits.database)
+        items = quantizer.index_.sa_decode(codes)
+    distances = np.square(np.asarray(digits.queries, float)[:, None] - items).sum(axis=2)
+    truth = euclidean_neighbors(digits.queries, digits.database, 10)
+    for first, expected in recalls(-distances, truth).items():
+        assert found[f"real_recall@{first}"] == pytest.approx(expected, abs=5e-3)

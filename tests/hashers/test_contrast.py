@@ -141,6 +141,16 @@ def test_the_bandwidth_gives_a_typical_sample_the_perplexity(rows, perplexity):
     assert found == pytest.approx(perplexity, rel=0.03)
 
 
+def test_equal_samples_do_not_decide_the_bandwidth(rows):
+    X = rows[slice(0, M)]
+    thrice = Rows(np.repeat(X, 3, axis=0), np.zeros(3), 1.0, serial, dtype=np.float32)
+    gamma = bandwidth(thrice, 6.0, np.random.default_rng(0), serial)
+    found = np.median([reference.perplexity(i, X, gamma) for i in range(M)])
+    assert found == pytest.approx(6 / 3, rel=0.1)  # each other point counts three times
+    same = Rows(np.ones((40, 3)), np.zeros(3), 1.0, serial)
+    assert bandwidth(same, 6.0, np.random.default_rng(0), serial) == 1.0
+
+
 def test_targets_are_shares_that_fall_with_distance(neighbors, rows):
     X = rows[slice(0, M)]
     for batch in with_targets(batches(neighbors, n=5), rows, 0.8, serial):

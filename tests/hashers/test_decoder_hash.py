@@ -150,6 +150,11 @@ def test_every_parameter_has_an_effect(digits, options):
         assert (plain.encode(X) != other.encode(X)).any()
 
 
+def test_many_neighbors_count(digits):
+    few, many = (DecoderHash(16, n_neighbors=n, random_state=0).fit(digits.train[:400]) for n in (100, 300))
+    assert (few.query_map_ != many.query_map_).any()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -230,6 +235,7 @@ def test_other_methods_take_their_decision_function(name, digits):
     X, y = digits.train[:200], digits.train_labels[:200]
     hasher = METHODS[name](12, **short.get(name, {}))
     hasher.fit(X, y)
+    assert hasher.has_query_values
     np.testing.assert_array_equal(hasher.query_values(X), hasher.decision_function(X))
     np.testing.assert_array_equal(hasher.code_offsets(hasher.encode(X)), np.zeros(200))
 
@@ -244,6 +250,7 @@ def test_other_methods_take_their_decision_function(name, digits):
 )
 def test_methods_whose_values_can_not_be_added_are_refused(hasher, words, digits):
     hasher.fit(digits.train[:200])
+    assert not hasher.has_query_values
     with pytest.raises(ValueError, match=words):
         hasher.query_values(digits.queries)
 

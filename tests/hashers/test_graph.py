@@ -54,6 +54,17 @@ def test_large_graphs_are_approximate_and_their_recall_is_measured(X, monkeypatc
     np.testing.assert_array_equal(graph(X, 10, 1).neighbors, graph(X, 10, 3).neighbors)
 
 
+def test_a_low_recall_is_told_of_a_cached_graph_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("HASHLEARN_CACHE", str(tmp_path))
+    monkeypatch.setattr(_graph, "EXACT", 1000)
+    monkeypatch.setattr(_graph, "_MAX_PROBES", 8)
+    X = np.random.default_rng(0).standard_normal((1500, 30))
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="training knows only .*%"):
+            graph(X, 10, key="some")
+    assert len(list((tmp_path / "graphs").glob("*.npy"))) == 1
+
+
 @pytest.mark.parametrize("k", [20, 100])
 def test_outliers_and_equal_samples_have_all_their_neighbors(k, monkeypatch):
     monkeypatch.setattr(_graph, "EXACT", 1000)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hashlearn import LabelHash
+from hashlearn import LabelHash, NeighborHash
 from hashlearn.datasets import load
 from hashlearn.evaluation import Truth, evaluate
 from hashlearn.hashers import _blocks, label_hash
@@ -301,6 +301,16 @@ def test_a_cached_graph_gives_the_same_codes(digits, tmp_path, monkeypatch):
     for _ in range(2):
         np.testing.assert_array_equal(LabelHash(12, cache_graph=True, **SMALL).fit(X, y).encode(X), expected)
     assert len(list((tmp_path / "graphs").glob("*.npy"))) == 1
+
+
+def test_a_graph_that_another_method_cached_does_not_matter(digits, tmp_path, monkeypatch):
+    monkeypatch.setenv("HASHLEARN_CACHE", str(tmp_path))
+    X, y = digits.train[:1000], np.array(digits.train_labels[:1000], dtype=int)
+    y[::2] = -1
+    options = {**SMALL, "n_neighbors": 20}
+    expected = LabelHash(12, **options).fit(X, y).encode(X)
+    NeighborHash(12, n_neighbors=20, n_hidden=4, epochs=0.1, random_state=0, cache_graph=True).fit(X)
+    np.testing.assert_array_equal(LabelHash(12, cache_graph=True, **options).fit(X, y).encode(X), expected)
 
 
 def test_threads_do_not_matter(digits, monkeypatch):

@@ -256,6 +256,15 @@ def test_a_cached_graph_gives_the_same_codes(digits, tmp_path, monkeypatch):
     assert len(list((tmp_path / "graphs").glob("*.npy"))) == 1
 
 
+def test_at_most_a_tenth_of_the_samples_are_true_neighbors(digits):
+    X = digits.train[:120]
+    for options in ({}, {"loss": "distances"}):
+        expected, many = (NeighborHash(12, n_neighbors=n, random_state=0, **options).fit(X).V_ for n in (12, 50))
+        np.testing.assert_array_equal(many, expected)
+    few = NeighborHash(12, n_neighbors=50, random_state=0).fit(X[:15])  # one neighbor of each
+    assert few.history_[0]["loss"] > 0
+
+
 def test_an_offset_does_not_matter(digits):
     X = digits.train[:300].astype(np.float64)
     plain = NeighborHash(12, n_hidden=4, random_state=0).fit(X)

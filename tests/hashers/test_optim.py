@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from hashlearn.hashers._optim import adam, gradient_descent, lbfgs, train_by_batches, warm_up_and_fall
+from hashlearn.hashers._optim import adam, count_steps, gradient_descent, lbfgs, train_by_batches, warm_up_and_fall
 
 A = np.diag([1.0, 10.0, 0.1])
 CENTER = np.array([1.0, -2.0, 3.0])
@@ -131,3 +131,14 @@ def test_training_by_batches_is_adam_with_a_schedule_and_keeps_the_means_of_each
 def test_training_by_batches_that_diverges_is_an_error():
     with pytest.raises(ValueError, match=r"^training diverged: rest\.$"):
         by_batches([1.0, np.nan], n_steps=2, steps_an_epoch=1, rate=0.1)
+    drawn = []
+    with pytest.raises(ValueError, match="diverged"):
+        by_batches((drawn.append(t) or np.nan for t in range(100)), n_steps=100, steps_an_epoch=4, rate=0.1)
+    assert len(drawn) == 4  # known after an epoch
+
+
+def test_the_steps_of_epochs_are_counted():
+    assert count_steps(60_000, 1000, 2.5) == 150
+    assert count_steps(100, 1000, 1e-3) == 1
+    assert count_steps(60_000, 1000, "auto") == 1200
+    assert count_steps(1000, 1000, "auto") == 300

@@ -61,7 +61,11 @@ def test_no_queries_and_no_items():
     ("arguments", "words"),
     [
         ({"values": np.ones((2, 7))}, r"values must have a column for each of the 8 bits; got shape \(2, 7\)"),
-        ({"values": np.full((2, 8), np.nan)}, "must be finite"),
+        ({"values": np.full((2, 8), np.nan)}, "values must be finite"),
+        ({"values": np.full((2, 8), 1e38)}, "values must be finite, and small enough"),
+        ({"values": np.full((2, 8), 1e60)}, "values must be finite, and small enough"),
+        ({"offsets": [0.0, np.nan, 0.0]}, "offsets must be finite"),
+        ({"offsets": [0.0, -np.inf, 0.0]}, "offsets must be finite"),
         ({"k": 0}, "k must be"),
         ({"offsets": [1.0]}, r"offsets must have a number for each of the 3 items; got shape \(1,\)"),
         ({"codes": np.zeros((3, 2), np.uint8)}, "codes"),

@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from hashlearn.evaluation import Truth, euclidean_neighbors, evaluate
 from hashlearn.hashers import Hasher
+from hashlearn.hashers._targets import as_matrix
 from hashlearn.hashers.decoder_hash import DecoderHash
 from hashlearn.hashers.itq import ITQ
 from hashlearn.hashers.label_hash import LabelHash
@@ -29,9 +30,15 @@ _LEAST = 100
 # Candidates beside the default of NeighborHash, where codes are bits (more than 8 of them).
 _SHARPNESS = (4.0, 6.0)
 _CELL_BITS = 8
-# Settings of NeighborHash that measured best on sentence embeddings; with real-valued queries, of codes shorter than
-# this.
-_FOR_EMBEDDINGS: dict[str, Any] = {"loss": "distances", "n_neighbors": 10, "n_hidden": 1024}
+# Settings of NeighborHash for real-valued queries, as in the experiments on sentence embeddings; and from which length
+# on DecoderHash is better.
+_FOR_REAL_QUERIES: dict[str, Any] = {
+    "loss": "distances",
+    "n_neighbors": 10,
+    "n_hidden": 1024,
+    "learning_rate": 4e-3,
+    "max_samples": 65536,
+}
 _DECODER_BITS = 192
 
 
@@ -56,8 +63,9 @@ class Choice(NamedTuple):
 def recommended(n_bits: int = 32, *, supervised: bool = False, query: str = "code", random_state: Any = None) -> Hasher:
     """Return the method whose codes of this length measured best, not fitted yet.
 
-    The results are in docs/methods/neighbor-hash.md, decoder-hash.md and label-hash.md. :func:`choose` also compares
-    candidates on vectors of one's own, by Hamming distance.
+    The results are in docs/methods/neighbor-hash.md and label-hash.md. Those for real-valued queries are of sentence
+    embeddings of 256 and 384 features. :func:`choose` also compares candidates on vectors of one's own, by Hamming
+    distance.
 
     Parameters
     ----------
@@ -91,7 +99,7 @@ def recommended(n_bits: int = 32, *, supervised: bool = False, query: str = "cod
         return NeighborHash(n_bits, random_state=random_state)
     if n_bits >= _DECODER_BITS:
         return DecoderHash(n_bits, random_state=random_state)
-    return NeighborHash(n_bits, query="real", **_FOR_EMBEDDINGS, learning_rate=4e-3, random_state=random_state)
+    return NeighborHash(n_bits, query="real", **_FOR_REAL_QUERIES, random_state=random_state)
 
 
 def choose(
@@ -138,9 +146,9 @@ def choose(
     X = np.asanyarray(X)
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, samples and features; it has {X.ndim}.")
-    matrix = y is not None and getattr(y, "ndim", 1) == 2
-    labels = None if y is None or matrix else label_list(y, "y", missing=True)
-    n_labels = y.shape[0] if matrix else len(X if labels is None else labels)
+    matrix = None if y is None else as_matrix(y)
+    labels = None if y is None or matrix is not None else label_list(y, "y", missing=True)
+    n_labels = matrix.shape[0] if matrix is not None else len(X if labels is None else labels)
     if n_labels != len(X):
         raise ValueError(f"y must have a label for each of the {len(X):,} vectors; it has {n_labels:,}.")
     first = recommended(n_bits, supervised=y is not None, random_state=random_state)
@@ -148,7 +156,7 @@ def choose(
         if labels is None and n_bits <= X.shape[1]:  # with so few vectors, neighbors teach nothing
             first = ITQ(n_bits, random_state=random_state)
         return Choice(first, {}, f"{len(X):,} vectors are too few to compare methods on, so {first.name} is used.")
-    if matrix or (labels is not None and any(label is None or label == -1 for label in labels)):
+    if matrix is not None or (labels is not None and any(label is None or label == -1 for label in labels)):
         reason = f"only {first.name} learns from several labels of a vector, and from vectors without labels."
         return Choice(first, {}, reason)
     candidates = _candidates(first, X.shape[1])

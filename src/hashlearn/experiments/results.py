@@ -159,6 +159,11 @@ def _is_result(record: Any) -> bool:
         return False
 
 
+def _has_measures(record: Record, run: Run) -> bool:
+    """Whether a record has the recalls, or the mean average precision, that a run measures."""
+    return any(name.endswith("recall@10") if run.recall else name == "map" for name in record["scores"])
+
+
 def _numbers(record: Record) -> Iterator[Any]:
     """Yield every value that is used in arithmetic."""
     training = record["training"]
@@ -211,14 +216,15 @@ class Results:
     def find(self, run: Run, key: str) -> Record | None:
         """Return the result with this key, or None.
 
-        A result that another experiment or another entry has is copied under the names of this run.
+        A result that another experiment or another entry has is copied under the names of this run. One without the
+        recalls that this run measures does not count.
         """
         record = self._load(self.path(run.experiment)).get((key, run.entry.name))
-        if record is not None:
+        if record is not None and _has_measures(record, run):
             return record
         for path in self._paths():
             for (other, _), record in self._load(path).items():
-                if other == key:
+                if other == key and _has_measures(record, run):
                     return self.write(run, key, record)
         return None
 

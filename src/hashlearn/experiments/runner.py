@@ -249,10 +249,9 @@ def _recalls(hasher: Hasher, query_codes: Bytes, codes: Bytes, dataset: Dataset,
     index = HammingIndex(hasher.n_bits_)
     index.add(codes)
     scores = _recall("recall", index.search(query_codes, k=_FIRST[-1]).ids, truth)
-    try:
-        values = hasher.query_values(dataset.queries)
-    except ValueError:
+    if not hasher.has_query_values:
         return scores
+    values = hasher.query_values(dataset.queries)
     found = search_real(values, codes, _FIRST[-1], n_bits=hasher.n_bits_, offsets=hasher.code_offsets(codes))
     return scores | _recall("real_recall", found.ids, truth)
 

@@ -28,14 +28,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hashlearn._arrays import Array, Floats, Indices
-from hashlearn.codes import signs
 from hashlearn.hashers._blocks import Rows, blocks_of_size
-from hashlearn.hashers._contrast import Batch, bit_contrast
+from hashlearn.hashers._contrast import Batch, bit_contrast, straight_through
 from hashlearn.hashers._optim import Terms
 from hashlearn.threads import ThreadMap
 
-# The slope of the tanh whose derivative replaces that of the sign.
-_SLOPE = 2.0
 # Added to variances before the root is taken: a unit that is constant over a batch stays finite.
 _EPSILON = 1e-5
 # Values of X that are dropped in training, as a share of the hidden units that are.
@@ -116,12 +113,6 @@ class Losses(NamedTuple):
 
 
 Quantize = Callable[[Array], tuple[Array, Array]]
-
-
-def straight_through(H: Array) -> tuple[Array, Array]:
-    """Return the codes, and what takes the place of their derivative."""
-    t = np.tanh(_SLOPE * H)
-    return signs(H).astype(H.dtype), _SLOPE * (1 - t * t)
 
 
 def objective(

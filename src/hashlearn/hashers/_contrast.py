@@ -39,8 +39,8 @@ _SLOPE = 2.0
 # Rows of a batch that are processed together: the sums of a step do not depend on the number of threads.
 _PART = 256
 # Of so many samples the typical one decides γ, which is searched for between these bounds, for rows whose squared
-# lengths are about 1 to 100.
-_TYPICAL, _WIDEST = 51, (1e-6, 1e6)
+# lengths are about 1 to 100. Rows are equal up to this share of the mean squared distance, the rounding of float32.
+_TYPICAL, _WIDEST, _EQUAL = 51, (1e-6, 1e6), 1e-5
 
 
 class Batch(NamedTuple):
@@ -105,7 +105,7 @@ def bandwidth(rows: Rows, perplexity: float, rng: np.random.Generator, threads: 
     """Return the γ for which the shares exp(−γ ‖x − y‖² / 2) of the others y have this perplexity for a typical x.
 
     The perplexity, the exponential of the entropy, tells among how many neighbors the shares are divided. A typical
-    sample is the median of some that are drawn at random.
+    sample is the median of some that are drawn at random. Others that are equal to x, but for rounding, do not count.
 
     Parameters
     ----------
@@ -121,7 +121,10 @@ def bandwidth(rows: Rows, perplexity: float, rng: np.random.Generator, threads: 
     squares = rows.map(lambda _, X: np.einsum("ij,ij->i", X, X)[:, None] + lengths - 2 * X @ Y.T)
 
     def solve(i: int) -> float:
-        d = np.delete(squares[:, i], some[i])
+        d = squares[:, i]
+        d = d[d > _EQUAL * d.mean()]
+        if not len(d):
+            return 1.0
         d -= d.min()
         low, high = _WIDEST
         while high > 1.01 * low:
@@ -200,12 +203,18 @@ def bit_loss(
     the place of that of sgn(H).
     """
     T = H if slope is None else np.tanh(slope * H)
-    value, of_anchors, of_codes = bit_contrast(T, signs(H).astype(H.dtype), alpha, batch, threads)
+    B, derivative = straight_through(H)
+    value, of_anchors, of_codes = bit_contrast(T, B, alpha, batch, threads)
     if slope is not None:
         of_anchors *= slope * (1 - T * T)
-    t = T if slope == _SLOPE else np.tanh(_SLOPE * H)
-    of_codes *= _SLOPE * (1 - t * t)
+    of_codes *= derivative
     return value, of_anchors + of_codes
+
+
+def straight_through(H: Array) -> tuple[Array, Array]:
+    """Return the codes sgn(H), and what takes the place of their derivative, that of tanh(2H)."""
+    t = np.tanh(_SLOPE * H)
+    return signs(H).astype(H.dtype), _SLOPE * (1 - t * t)
 
 
 def bit_contrast(

@@ -53,19 +53,26 @@ def neighbor_graph(
         At most m − 1.
     threads : ThreadMap
     key : str, optional
-        The content of the samples; then the graph is kept in the cache folder, and read from there next time.
+        The content of the samples and their scale, on which roundings depend; then the graph is kept in the cache
+        folder, and read from there next time.
     show_progress : bool, optional
     """
-    if key is None:
-        return _search(rows, k, threads, show_progress)
 
     def compute() -> Array:
         neighbors, recall = _search(rows, k, threads, show_progress)
         # The recall is the last row, in millionths.
         return np.vstack([neighbors, np.full((1, k), round(1e6 * recall), dtype=np.int32)])
 
-    stored = cached_array("graphs", content_key("graph 1", key, k, EXACT), compute)
-    return Graph(stored[:-1], float(stored[-1, 0]) / 1e6)
+    if key is None:
+        graph = _search(rows, k, threads, show_progress)
+    else:
+        stored = cached_array("graphs", content_key("graph 2", key, k, EXACT), compute)
+        graph = Graph(stored[:-1], float(stored[-1, 0]) / 1e6)
+    if graph.recall < _RECALL:
+        warnings.warn(
+            f"of the true neighbors of the samples, training knows only {graph.recall:.0%}.", UserWarning, stacklevel=2
+        )
+    return graph
 
 
 def _search(rows: Rows, k: int, threads: ThreadMap, show_progress: bool | None) -> Graph:
@@ -96,12 +103,6 @@ def _search(rows: Rows, k: int, threads: ThreadMap, show_progress: bool | None) 
             while recall < _RECALL and index.nprobe < min(_MAX_PROBES, index.nlist):
                 index.nprobe *= 2
                 recall = _overlap(truth, find(index, some))
-            if recall < _RECALL:
-                warnings.warn(
-                    f"of the true neighbors of the samples, training knows only {recall:.0%}.",
-                    UserWarning,
-                    stacklevel=2,
-                )
             neighbors = find(index, np.arange(m), advance)
             # Where the lists that are searched hold too few samples, far from all others, FAISS returns -1.
             short = np.flatnonzero((neighbors < 0).any(axis=1))

@@ -20,6 +20,8 @@ Batch = TypeVar("Batch")
 
 # How many pairs of steps and gradient changes L-BFGS keeps: more need fewer evaluations, but more time between them.
 MEMORY = 20
+# How often each sample is used, and in how many steps at least, where nothing else is said.
+_EPOCHS, _LEAST_STEPS = 20.0, 300
 # Steps over which the learning rate of Adam rises, as a share of all.
 _WARM_UP = 0.1
 # How often gradient descent halves the rate of a step.
@@ -175,6 +177,13 @@ def warm_up_and_fall(t: int, n_steps: int) -> float:
     return t / warm if t <= warm else 0.5 + 0.5 * float(np.cos(np.pi * (t - warm) / (n_steps - warm + 1)))
 
 
+def count_steps(m: int, batch_size: int, epochs: float | str) -> int:
+    """How many batches of m samples make so many epochs; of ``"auto"``, 20 epochs, and at least 300 batches."""
+    if isinstance(epochs, str):
+        epochs = max(_EPOCHS, _LEAST_STEPS * batch_size / m)
+    return max(round(epochs * m / batch_size), 1)
+
+
 def train_by_batches(
     objective: Callable[[Array, Batch], tuple[Terms, Array]],
     theta: Array,
@@ -216,13 +225,13 @@ def train_by_batches(
     passed: list[Terms] = []
     started = time.perf_counter()
     with progress_bar(name, n_steps, unit="batches", show=show_progress) as advance:
-        for t, (theta, terms) in enumerate(steps, 1):  # noqa: B007 - the last theta is kept
+        for t, (theta, terms) in enumerate(steps, 1):
             passed.append(terms)
             advance(1)
             if len(passed) == steps_an_epoch or t == n_steps:
                 means = {term: float(np.mean([terms[term] for terms in passed])) for term in terms}
                 history.append({**means, "seconds": time.perf_counter() - started})
                 passed, started = [], time.perf_counter()
-    if not np.isfinite(theta).all():
-        raise ValueError(f"training diverged: {advice}.")
+                if not (np.isfinite(list(means.values())).all() and np.isfinite(theta).all()):
+                    raise ValueError(f"training diverged: {advice}.")
     return theta, history

@@ -30,7 +30,7 @@ def checked_targets(y: Any, n_samples: int, method: str) -> Targets:
 
     A sample has no known class if its label is None, NaN or the number −1, or if its row consists of NaN or −1.
     """
-    matrix = _as_matrix(y)
+    matrix = as_matrix(y)
     targets = _from_labels(label_list(y, "y", missing=True)) if matrix is None else _from_matrix(matrix)
     if (n := targets.Y.shape[0]) != n_samples:
         raise ValueError(f"y must have a label for each of the {n_samples} samples; got {n}.")
@@ -45,7 +45,7 @@ def checked_targets(y: Any, n_samples: int, method: str) -> Targets:
     return targets
 
 
-def _as_matrix(y: Any) -> Any:
+def as_matrix(y: Any) -> Any:
     """Return y if it has a column for each class, as an array or a sparse matrix; None if it is a list of labels."""
     from scipy.sparse import issparse
 

@@ -245,16 +245,25 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         (297,)
         """
         X = self._checked(X)
+        if reason := self._refuses_real_queries():
+            raise ValueError(f"this model of {self.name} has no query_values: {reason}. Compare codes instead.")
+        return self.decision_function(X)
+
+    def _refuses_real_queries(self) -> str:
+        """Why products with the method's values say nothing about distances; empty if they do."""
         for step in self.encoder_steps():
             match step:
                 case Spheres():
-                    reason = "its codes are ranked by spherical distance, which no product with bits gives"
+                    return "its codes are ranked by spherical distance, which no product with bits gives"
                 case Margins(_, b) if b > 1:
-                    reason = f"{b} bits together are the number of a cell, and their values can't be added"
-                case _:
-                    continue
-            raise ValueError(f"this model of {self.name} has no query_values: {reason}. Compare codes instead.")
-        return self.decision_function(X)
+                    return f"{b} bits together are the number of a cell, and their values can't be added"
+        return ""
+
+    @property
+    def has_query_values(self) -> bool:
+        """Whether a fitted model has :meth:`query_values`, which some methods refuse."""
+        check_is_fitted(self)
+        return not self._refuses_real_queries()
 
     def code_offsets(self, codes: ArrayLike) -> Floats:
         """Return what is added to the score of each item for real-valued queries (:meth:`query_values`).

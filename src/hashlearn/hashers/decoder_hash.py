@@ -211,11 +211,12 @@ class DecoderHash(Hasher):
     ) -> tuple[Floats, Floats]:
         """U and c, trained from the ``U`` of an untrained map."""
         m, (D, L) = len(rows), U.shape
-        k = min(_DRAWN, m - 1)
+        n_positive = min(int(self.n_neighbors), m - 1)
+        k = min(max(_DRAWN, 2 * n_positive), m - 1)
         neighbors, _ = neighbor_graph(rows, k, threads, show_progress=self.show_progress)
         batch_size = min(_BATCH, m)
         n_steps = max(round(float(self.epochs) * m / batch_size), _LEAST_STEPS)
-        batches = draw_batches(neighbors, min(int(self.n_neighbors), k), batch_size, _MEMBERS, n_steps, rng)
+        batches = draw_batches(neighbors, n_positive, batch_size, _MEMBERS, n_steps, rng)
         start = np.vstack([U, np.zeros((1, L))]).astype(np.float32)
         theta, self.query_history_ = train_by_batches(
             query_objective(rows, B, code_norms(B, self.decoder_), threads),

@@ -8,8 +8,8 @@ labeled samples of the batch, weighted by how near their codes are, d_ij the Ham
     ℓ_i = log Σ_{j≠i} exp(−α d_ij) − log Σ_{j≠i, shares a class with i} exp(−α d_ij).
 
 Samples without a label get one from their neighbors where that can be trusted (:mod:`._spreading`). If there are any,
-the same batches hold groups of neighbors too, whose loss is NeighborHash's (:mod:`._contrast`): a softmax over nearest
-neighbors.
+the same batches hold groups of neighbors too, whose loss is that of :mod:`._contrast`, a softmax over nearest
+neighbors, between codes.
 
 The network, and its symbols, are described in :mod:`._class_codes`.
 
@@ -31,7 +31,7 @@ from hashlearn.hashers._class_codes import LabelBatch, Losses, Sizes, first_weig
 from hashlearn.hashers._contrast import draw_batches
 from hashlearn.hashers._graph import neighbor_graph
 from hashlearn.hashers._linear import check_squares
-from hashlearn.hashers._optim import train_by_batches
+from hashlearn.hashers._optim import count_steps, train_by_batches
 from hashlearn.hashers._parameters import FLAG, Rule, choice, count, either, number
 from hashlearn.hashers._spreading import spread_labels
 from hashlearn.hashers._targets import Targets, checked_targets
@@ -40,8 +40,6 @@ from hashlearn.hashers.steps import Activation, Affine, Center, Step, center
 from hashlearn.storage import content_key
 from hashlearn.threads import ThreadMap, thread_map
 
-# How often each sample is used by default, and in how many steps at least.
-_EPOCHS, _LEAST_STEPS = 20.0, 300
 # Of groups of neighbors: the weight of their loss; α √L; members of a group beside its first sample; neighbors that
 # they are drawn from, for each true one; the share of a batch that they take.
 _WEIGHT, _SHARPNESS, _MEMBERS, _DRAWN, _SHARE = 0.1, 2.0, 3, 2, 0.5
@@ -203,14 +201,16 @@ class LabelHash(Hasher):
             scale = np.where(deviation > 0, deviation, 1)
             rows = Rows(X, mean, scale, threads, dtype=np.float32)
             batch_size = min(int(self.batch_size), m)
-            epochs = max(_EPOCHS, _LEAST_STEPS * batch_size / m) if isinstance(self.epochs, str) else float(self.epochs)
-            n_steps = max(round(epochs * m / batch_size), 1)
+            n_steps = count_steps(m, batch_size, self.epochs)
             neighbors, self.n_guessed_ = None, 0
             if len(y.labeled) < m:
                 n_positive = min(int(self.n_neighbors), m - 1)
-                k, key = min(_DRAWN * n_positive, m - 1), content_key(X) if self.cache_graph else None
+                k, key = min(_DRAWN * n_positive, m - 1), None
                 # The distances are those of X, not of standardized features.
-                plain = Rows(X, mean, float(deviation.max()) or 1.0, threads, dtype=np.float32)
+                spread = float(deviation.max()) or 1.0
+                if self.cache_graph:
+                    key = content_key(X, spread)
+                plain = Rows(X, mean, spread, threads, dtype=np.float32)
                 graph = neighbor_graph(plain, k, threads, key=key, show_progress=self.show_progress)
                 del plain
                 neighbors = graph.neighbors

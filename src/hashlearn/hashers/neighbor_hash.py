@@ -28,7 +28,7 @@ is that of −‖x − center‖² / 2, and W₂ as 0. A sample is in each cell 
 two samples, a_ij = p_iᵀ K p_j, has an exact derivative. The code of x is the name of its most likely cell.
 
 Cost of an epoch, with u hidden units and n outputs (L, or 2^L for cells): 4mD(n + u) + 6mun for the network, 6mbn for
-the affinities (twice that for cells); linear in m.
+the affinities, 4mn² more for cells and 2mbD for distances; linear in m.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from hashlearn.hashers._contrast import Batch, bandwidth, bit_loss, cell_loss, d
 from hashlearn.hashers._graph import neighbor_graph
 from hashlearn.hashers._linear import mean_and_covariance, principal_directions
 from hashlearn.hashers._network import Layer, Network, flatten
-from hashlearn.hashers._optim import Terms, train_by_batches
+from hashlearn.hashers._optim import Terms, count_steps, train_by_batches
 from hashlearn.hashers._parameters import FLAG, Rule, choice, count, either, number, optional
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.steps import Activation, Affine, Center, Margins, Step
@@ -65,10 +65,9 @@ _SLOPE = {"neighbors": 2.0, "distances": 1.0}
 _TEMPERATURE = 2.0
 # Members of a group beside its first sample; neighbors that they are drawn from, for each true one.
 _MEMBERS, _DRAWN = 3, 2
-# How often each sample is used by default, and in how many steps at least.
-_EPOCHS, _LEAST_STEPS = 20.0, 300
-# True neighbors of a sample at least, where only some of the samples are trained on.
-_LEAST_NEIGHBORS = 5
+# True neighbors of a sample at least, where only some of the samples are trained on; and how many times as many
+# samples there are at least.
+_LEAST_NEIGHBORS, _LEAST_RATIO = 5, 10
 # Least perplexity of the shares that fall with distance.
 _LEAST_PERPLEXITY = 2.0
 # Iterations of ITQ for the first codes: its authors'.
@@ -90,8 +89,8 @@ class NeighborHash(Hasher):
     n_hidden : int, default=512
         Hidden units of the network, beside a linear map. 0: the linear map alone.
     n_neighbors : int, default=50
-        How many nearest neighbors of a sample are its true neighbors; at most all other samples. Best is about the
-        number that a search is meant to find.
+        How many nearest neighbors of a sample are its true neighbors; at most a tenth of the samples. Best is about
+        the number that a search is meant to find.
     loss : {"neighbors", "distances"}, default="neighbors"
         ``"neighbors"``: all true neighbors of a sample count the same, and the more of them are near by their codes,
         the better. ``"distances"``: each other sample should have a share that falls with its distance, among about
@@ -109,14 +108,15 @@ class NeighborHash(Hasher):
         About how often each sample is used. ``"auto"``: 20 times, and more often if that is less than 300 batches.
     max_samples : int or None, default=100000
         The most samples to train on. Of more, this many are drawn, and ``n_neighbors`` falls by the same factor, to 5
-        at least. None: all.
+        at least (``loss="distances"``: 2). None: all.
     batch_size : int, default=1024
         Samples that are contrasted with one another; somewhat fewer, since a sample that is drawn twice counts once.
     learning_rate : float, default=2e-3
         Of Adam, at its highest; it rises over the first tenth of the steps, then falls as a cosine to 0.
     cache_graph : bool, default=False
         Whether to keep the neighbors of the samples in the cache folder. Models of other lengths, or with other
-        parameters but the same ``n_neighbors``, then start from them.
+        parameters but the same ``n_neighbors``, then start from them. If samples are drawn, ``random_state`` must be
+        the same too.
     random_state : int, Generator or None, default=None
         Seed of all draws.
     show_progress : bool, default=None
@@ -233,8 +233,9 @@ class NeighborHash(Hasher):
             variance = float(np.trace(covariance))
             self.offset_, self.scale_ = mean, np.array(np.sqrt(variance / _SQUARE) if variance > 0 else 1.0)
             rows = Rows(X, mean, float(self.scale_), threads, dtype=np.float32)
-            n_positive = min(n_neighbors, m - 1)
-            k, key = min(_DRAWN * n_positive, m - 1), content_key(X) if self.cache_graph else None
+            n_positive = max(min(n_neighbors, m // _LEAST_RATIO), 1)
+            perplexity = max(min(perplexity, m / _LEAST_RATIO), _LEAST_PERPLEXITY)
+            k, key = min(_DRAWN * n_positive, m - 1), content_key(X, float(self.scale_)) if self.cache_graph else None
             neighbors, self.graph_recall_ = neighbor_graph(rows, k, threads, key=key, show_progress=self.show_progress)
 
             kind = "cells" if self._cells else "bits"
@@ -253,11 +254,10 @@ class NeighborHash(Hasher):
             network, layers = _first_network(linear, int(self.n_hidden), rng)
 
             batch_size = min(int(self.batch_size), m)
-            epochs = max(_EPOCHS, _LEAST_STEPS * batch_size / m) if isinstance(self.epochs, str) else float(self.epochs)
-            n_steps = max(round(epochs * m / batch_size), 1)
+            n_steps = count_steps(m, batch_size, self.epochs)
             batches = draw_batches(neighbors, n_positive, batch_size, _MEMBERS, n_steps, rng)
             if self.loss == "distances":
-                gamma = bandwidth(rows, max(perplexity, _LEAST_PERPLEXITY), rng, threads)
+                gamma = bandwidth(rows, perplexity, rng, threads)
                 batches = with_targets(batches, rows, gamma, threads)
             theta, self.history_ = train_by_batches(
                 objective(rows, network, loss, threads),
@@ -310,7 +310,7 @@ class NeighborHash(Hasher):
         learned = {name: getattr(self, name).shape for name in ("V_", "W1_") if hasattr(self, name)}
         state = self._state(self.n_features_in_, self.n_bits_)
         if learned != {name: state[name] for name in ("V_", "W1_") if name in state}:
-            raise ValueError("code or n_hidden was changed after fit: fit again.")
+            raise ValueError("code, query, loss or n_hidden was changed after fit: fit again.")
 
     def summary(self) -> dict[str, Any]:
         if not hasattr(self, "history_"):  # read from a file

@@ -66,18 +66,21 @@ def search_real(
     Scored(scores=array([[1.5, 0.5]], dtype=float32), ids=array([[1, 0]]))
     """
     packed = check_codes(codes, check_count("n_bits", n_bits))
-    queries = np.asarray(values, dtype=np.float32)
+    queries = np.asarray(values, dtype=np.float64)
     if queries.ndim != 2 or queries.shape[1] != n_bits:
         raise ValueError(f"values must have a column for each of the {n_bits} bits; got shape {queries.shape}.")
     added = None if offsets is None else np.asarray(offsets, dtype=np.float64)
     if added is not None and added.shape != (len(packed),):
         raise ValueError(f"offsets must have a number for each of the {len(packed):,} items; got shape {added.shape}.")
+    for name, sizes in (("values", np.abs(queries).sum(axis=1)), ("offsets", np.abs(0 if added is None else added))):
+        if not (sizes < np.finfo(np.float32).max / 4).all():
+            raise ValueError(f"{name} must be finite, and small enough for sums in float32.")
 
     def rows(block: slice) -> tuple[Array, Floats | None]:
         bits = unpack(packed[block], n_bits)
         return signs(bits - np.float32(0.5)).astype(np.float32), None if added is None else added[block]
 
-    return search_products(queries, len(packed), rows, k)
+    return search_products(queries.astype(np.float32), len(packed), rows, k)
 
 
 def search_products(
