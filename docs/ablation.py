@@ -2,6 +2,7 @@
 
     python docs/ablation.py [--json docs/results/neighbor-hash-ablation.json]
 
+It takes about an hour on two cores. Each result is kept as soon as it is known, and the same command continues.
 The parts are not parameters, so the script replaces them in the module. As in the studies, 1,000 training vectors,
 always the same, are the queries, and the others are trained on and searched; 32 bits.
 """
@@ -13,6 +14,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,9 +24,11 @@ import numpy as np
 from hashlearn.codes import signs
 from hashlearn.experiments.grid import experiment, narrowed, plan_runs
 from hashlearn.experiments.runner import Runner
-from hashlearn.hashers import _contrast, neighbor_hash
+from hashlearn.hashers import NeighborHash, _contrast, neighbor_hash
+from hashlearn.storage import atomic_path
 
 SEEDS = 3
+ABOUT = "mAP in percent at 32 bits, 50 nearest neighbors of 1,000 held-out training vectors"
 
 
 def rounded_anchors(H: Any, alpha: float, batch: Any, threads: Any, *, slope: float) -> tuple[float, Any]:
@@ -70,22 +74,24 @@ def replaced(parts: dict[str, Any]) -> Iterator[None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="keep the results in this file")
+    parser.add_argument("--json", type=Path, help="keep the results in this file; those in it are not made again")
     options = parser.parse_args()
-    rows, runner = [], Runner()
-    for data in ("cifar10", "mnist"):
-        chosen = narrowed(experiment(f"study-neighbor-hash-{data}"), bits=[32], methods=["default"])
-        for name, parts in VARIANTS.items():
-            scores = []
-            for seed in range(SEEDS):
-                (run,) = plan_runs(chosen, data)
-                with replaced(parts):
-                    scores.append(100 * runner.run(replace(run, seed=seed))["scores"]["map"])
-            rows.append({"data": data, "variant": name, "map": [round(score, 4) for score in scores]})
-            print(rows[-1], flush=True)
-    if options.json is not None:
-        about = "mAP in percent of seeds 0, 1, … at 32 bits, 50 nearest neighbors of 1,000 held-out training vectors"
-        options.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+    rows: list[dict[str, Any]] = []
+    if options.json is not None and options.json.exists():
+        rows = json.loads(options.json.read_text())["rows"]
+    done = {(row["revision"], row["data"], row["variant"], row["seed"]) for row in rows}
+    revision, runner = NeighborHash.revision, Runner()
+    for data, name, seed in product(("cifar10", "mnist"), VARIANTS, range(SEEDS)):
+        if (revision, data, name, seed) in done:
+            continue
+        (run,) = plan_runs(narrowed(experiment(f"study-neighbor-hash-{data}"), bits=[32], methods=["default"]), data)
+        with replaced(VARIANTS[name]):
+            score = runner.run(replace(run, seed=seed))["scores"]["map"]
+        rows.append({"revision": revision, "data": data, "variant": name, "seed": seed, "map": round(100 * score, 4)})
+        print(rows[-1], flush=True)
+        if options.json is not None:
+            with atomic_path(options.json) as temporary:
+                temporary.write_text(json.dumps({"about": ABOUT, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

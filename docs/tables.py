@@ -21,6 +21,7 @@ from hashlearn.experiments.claims import GAINS
 from hashlearn.experiments.grid import experiment
 from hashlearn.experiments.results import Results
 from hashlearn.experiments.summary import Cell, Outcomes, group_outcomes, signed_points
+from hashlearn.hashers import NeighborHash
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -341,9 +342,12 @@ def embeddings(name: str) -> str:
 def ablation() -> str:
     """NeighborHash's mAP without each of its parts: a column for each data set."""
     rows = json.loads((RESULTS / "neighbor-hash-ablation.json").read_text())["rows"]
-    data, variants = (list(dict.fromkeys(row[key] for row in rows)) for key in ("data", "variant"))
-    found = {(row["variant"], row["data"]): Cell(tuple(row["map"])).words() for row in rows}
-    lines = [[variant, *(found.get((variant, name), "") for name in data)] for variant in variants]
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        if row["revision"] == NeighborHash.revision:
+            found.setdefault(row["variant"], {}).setdefault(row["data"], []).append(row["map"])
+    data = ("mnist", "cifar10")
+    lines = [[name, *(Cell(tuple(of[d])).words() if d in of else "" for d in data)] for name, of in found.items()]
     return table(["NeighborHash", *(f"`{name}`" for name in data)], lines)
 
 
@@ -424,12 +428,12 @@ def _keys(*names: str, lengths: Iterable[int] = LENGTHS) -> list[tuple[str, int]
     return [(name, n_bits) for name in names for n_bits in lengths]
 
 
-def study(prefix: str, measure: str = "map", *, seconds: bool = False) -> str:
-    """mAP of the studies whose names begin with ``prefix``, by data set, settings and bits; and CPU seconds."""
+def study(prefixes: str | tuple[str, ...], measure: str = "map", *, seconds: bool = False) -> str:
+    """mAP of the studies whose names begin with a prefix, by data set, settings and bits; and CPU seconds."""
     rows: dict[tuple[str, str], dict[int, str]] = {}
     times: dict[tuple[str, str], dict[int, str]] = {}
     for one in group_outcomes(Results(RESULTS / "studies").all()):
-        if one.experiment.name.startswith(prefix):
+        if one.experiment.name.startswith(prefixes):
             for entry in one.experiment.entries:
                 key = (one.data, entry.label)
                 row, time = rows.setdefault(key, {}), times.setdefault(key, {})
@@ -456,6 +460,7 @@ def study(prefix: str, measure: str = "map", *, seconds: bool = False) -> str:
 _ALL = ("mnist", "cifar10", "cifar10-dh", "sift-photos")
 _IMAGES = ("mnist", "cifar10")
 _NEAR = ("p@3", "p@4")
+NEIGHBOR_HASH_STUDIES = tuple(f"study-neighbor-hash-{name}" for name in ("mnist", "cifar10", "cells-", "sift"))
 TABLES: dict[str, Callable[[], str]] = {
     "results": lambda: key_table(KEY_COLUMNS, KEY_METHODS),
     "results-by-labels": lambda: key_table(KEY_COLUMNS_BY_LABELS, KEY_METHODS_BY_LABELS),
@@ -480,10 +485,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "supervised-new": lambda: quality(ALL_BY_LABELS, _IMAGES, _keys("map_new"), by_labels=True, spread=True),
     "beyond": partial(by_length, ("beyond-mnist", "beyond-cifar10", "beyond-sift")),
     "beyond-new": partial(by_length, ("beyond-mnist-new", "beyond-cifar10-new")),
-    **{name: partial(embeddings, name) for name in ("beyond-glosses", "beyond-glosses-minilm", "beyond-package-names")},
-    "neighbor-hash-ablation": ablation,
+    **{name: partial(embeddings, name) for name in ("beyond-glosses",)},
     "beyond-sup-new": partial(by_length, ("beyond-mnist-sup", "beyond-cifar10-sup"), "map_new"),
-    "neighbor-hash-study": partial(study, "study-neighbor-hash-"),
+    "neighbor-hash-study": partial(study, NEIGHBOR_HASH_STUDIES),
     "udh-dnn-adam": partial(study, "study-udh-dnn-adam-", seconds=True),
     "sdh-dnn-adam": partial(study, "study-sdh-dnn-adam-", seconds=True),
     "label-hash-study": partial(study, "study-label-hash-", "map_new"),
