@@ -71,9 +71,9 @@ _LEAST_STEPS = 100
 class DecoderHash(Hasher):
     """DecoderHash: codes from which a linear decoder gives the vectors back, for real-valued queries.
 
-    It is for long codes, with about as many bits as there are features. Items are ranked by
-    ``query_values(queries) @ signs.T + code_offsets(codes)``, where ``signs`` are the items' bits as ±1. Codes can be
-    compared by Hamming distance too, but are not made for it.
+    It is for long codes, with about as many bits as there are features. Items are ranked by ``query_values`` and
+    ``code_offsets`` (:func:`hashlearn.search.search_real`). Codes can be compared by Hamming distance too, but are not
+    made for it.
 
     Parameters
     ----------
@@ -116,16 +116,14 @@ class DecoderHash(Hasher):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from hashlearn import DecoderHash
     >>> from hashlearn.datasets import load
+    >>> from hashlearn.search import search_real
     >>> digits = load("digits")
     >>> hasher = DecoderHash(n_bits=64, random_state=0).fit(digits.train)
     >>> codes = hasher.encode(digits.train)
-    >>> signs = 2.0 * hasher.transform(digits.train) - 1
-    >>> scores = hasher.query_values(digits.queries) @ signs.T + hasher.code_offsets(codes)
-    >>> nearest = np.argsort(-scores, axis=1)[:, :10]
-    >>> nearest.shape
+    >>> values, offsets = hasher.query_values(digits.queries), hasher.code_offsets(codes)
+    >>> search_real(values, codes, k=10, n_bits=64, offsets=offsets).ids.shape
     (297, 10)
     """
 
