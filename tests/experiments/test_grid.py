@@ -62,7 +62,8 @@ def test_studies_are_of_training_data_and_of_parameters_the_method_takes(name):
     assert len(set(chosen.methods)) == len(chosen.methods)
     assert all(run.held_out == held_out for run in grid.plan_runs(chosen, chosen.data[0]))
     for entry in chosen.entries:
-        entry.hasher()._check_parameters(784)
+        if isinstance(hasher := entry.hasher(), Hasher):  # not FAISS's quantizers
+            hasher._check_parameters(784)
     seen = [(entry.method, str(changed_parameters(entry))) for entry in chosen.entries]
     assert len(set(seen)) == len(seen)
 
