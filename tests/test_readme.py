@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hashlearn.experiments.summary import Cell
+
 pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parents[1]
@@ -56,6 +58,19 @@ def test_everything_that_is_measured_can_be_shown():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.fixture
+def tables():
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_best_of_a_column_is_bold(tables):
+    rows = [[Cell((1.0,)), None], [Cell((1.004,)), Cell((2.0, 2.2))], [Cell((0.99,)), Cell((2.0,))]]
+    assert tables.best_bold(rows) == [["**1.00**", ""], ["**1.00**", "**2.10 ± 0.14**"], ["0.99", "2.00"]]
+
+
 @pytest.mark.parametrize(
     ("find", "put", "words"),
     [
@@ -63,10 +78,7 @@ def test_everything_that_is_measured_can_be_shown():
         ("<!-- end of table -->", "<!-- end of tables -->", "begin or end is misspelled"),
     ],
 )
-def test_a_table_that_shows_something_else_is_found_and_left_alone(find, put, words, tmp_path, monkeypatch):
-    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
-    tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tables)
+def test_a_table_that_shows_something_else_is_found_and_left_alone(find, put, words, tables, tmp_path, monkeypatch):
     changed = README.replace(find, put)
     assert changed != README
     (tmp_path / "README.md").write_text(changed, encoding="utf-8")
