@@ -122,6 +122,9 @@ def test_computed_features_count_by_shape():
     # Without labels nothing says which rows they are: to the byte.
     bare = replace(digits, train_labels=None, database_labels=None, query_labels=None)
     assert fingerprint(replace(bare, train=X)) != fingerprint(replace(bare, train=nearly))
+    texts = replace(bare, content="of these texts")
+    assert fingerprint(replace(texts, train=X)) == fingerprint(replace(texts, train=nearly))
+    assert fingerprint(replace(texts, train=X)) != fingerprint(replace(texts, train=X, content="of others"))
     # A few whole rows do not make it whole.
     partly = X.copy()
     partly[:5] = np.round(partly[:5])

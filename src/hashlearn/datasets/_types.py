@@ -29,6 +29,8 @@ class Dataset:
         Rows of each query's nearest neighbors in the database, nearest first, if published with the data.
     note : str
         Where the data came from, and what to know before quoting numbers.
+    content : str or None
+        What identifies vectors that are computed from other data, whose last digits differ between machines.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Dataset:
     query_labels: Array | None = None
     ground_truth: Array | None = None
     note: str = ""
+    content: str | None = None
 
     def __repr__(self) -> str:
         same = "the same" if self.database is self.train else _shape(self.database)

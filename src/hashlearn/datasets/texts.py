@@ -148,7 +148,7 @@ def load_texts(name: str, *, show_progress: bool | None = None) -> Dataset:
         return vectors[np.sort(others)], vectors[np.sort(queries)]
 
     sources = (WORDNET, NAMES, WORDLLAMA, MINILM, *SHA256.values())
-    key = f"{name}-{content_key(_VERSION, *sources, _SEED, _DRAWN, _KEPT, chosen.n_queries)[:16]}"
-    database = cached_array("texts", f"{key}-database", lambda: parts()[0])
-    queries = cached_array("texts", f"{key}-queries", lambda: parts()[1])
-    return Dataset(name, database, database, queries, note=chosen.note)
+    content = content_key(_VERSION, *sources, _SEED, _DRAWN, _KEPT, chosen.n_queries)[:16]
+    database = cached_array("texts", f"{name}-{content}-database", lambda: parts()[0])
+    queries = cached_array("texts", f"{name}-{content}-queries", lambda: parts()[1])
+    return Dataset(name, database, database, queries, note=chosen.note, content=content)

@@ -52,11 +52,12 @@ _NESTED_FIELDS: dict[str, dict[str, Any]] = {
 def fingerprint(dataset: Dataset) -> str:
     """Hash the content of a data set.
 
-    Arrays are hashed byte by byte, with one exception: computed features of labeled data are hashed by their shape,
-    because their last digits differ between machines. The files that they are computed from are verified when they are
-    loaded, and the labels identify the rows.
+    Arrays are hashed byte by byte, with one exception: computed features are hashed by their shape, because their last
+    digits differ between machines. The files that they are computed from are verified when they are loaded; the labels,
+    or ``dataset.content``, identify the rows.
     """
-    parts: list[Any] = [dataset.name]
+    parts: list[Any] = [dataset.name] if dataset.content is None else [dataset.name, dataset.content]
+    computed = dataset.query_labels is not None or dataset.content is not None
     arrays = (
         dataset.train,
         *(() if dataset.database is dataset.train else (dataset.database,)),
@@ -66,7 +67,7 @@ def fingerprint(dataset: Dataset) -> str:
         dataset.query_labels,
     )
     for array in arrays:
-        if array is None or _is_whole(array) or dataset.query_labels is None:
+        if array is None or not computed or _is_whole(array):
             parts.append(array)
         else:
             parts += [array.dtype.kind, *array.shape]
