@@ -1,4 +1,4 @@
-"""Class labels of any hashable type, one per item."""
+"""Class labels of any hashable type, one per item, or a matrix with a column for each class."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["class_numbers", "label_list", "numbered"]
+__all__ = ["class_numbers", "label_list", "label_matrix", "numbered"]
 
 
 def label_list(labels: Any, name: str, *, missing: bool = False) -> list[Hashable]:
@@ -114,3 +114,37 @@ def class_numbers(values: list[Hashable]) -> tuple[NDArray[Any], NDArray[np.intp
     out = np.empty(len(classes), dtype=object)
     out[:] = classes
     return out, rank[first]
+
+
+def label_matrix(y: Any) -> Any:
+    """Return labels that have a column for each class as an array or a sparse matrix, others as None.
+
+    Parameters
+    ----------
+    y : array-like
+
+    Returns
+    -------
+    ndarray or sparse matrix of shape (n, n_classes), or None
+
+    Raises
+    ------
+    ValueError
+        Its rows have different numbers of columns.
+    """
+    from scipy.sparse import issparse
+
+    if issparse(y):
+        return y.tocsr()
+    if isinstance(y, (list, tuple)) and len(y) and isinstance(y[0], (list, np.ndarray)):
+        try:
+            y = np.array(y)
+        except ValueError:
+            raise ValueError(
+                "y must have as many columns, one for each class, in every row; its rows differ."
+            ) from None
+    if hasattr(y, "to_numpy"):
+        y = y.to_numpy()
+    elif hasattr(y, "__array__"):
+        y = np.asarray(y)
+    return y if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] != 1 else None

@@ -20,6 +20,11 @@ def test_recommended_is_a_method_with_the_given_length_and_seed():
     real = recommended(64, query="real", random_state=3)
     assert (real.name, real.query, real.n_bits, real.random_state) == ("neighbor-hash", "real", 64, 3)
     assert recommended(256, query="real").get_params() == hashlearn.DecoderHash(256).get_params()
+    assert recommended(128, query="real", n_features=128).name == "decoder-hash"
+    assert recommended(256, query="real", n_features=768).name == "neighbor-hash"
+    for query in ("code", "real"):
+        with pytest.raises(ValueError, match="n_bits must be"):
+            recommended("x", query=query)
     with pytest.raises(ValueError, match="query must be 'code' or 'real'; got 'bits'"):
         recommended(8, query="bits")
     with pytest.raises(ValueError, match="query must be 'code' for supervised=True"):
@@ -68,6 +73,8 @@ def test_few_vectors_are_not_compared(digits):
     assert choice.reason == "99 vectors are too few to compare methods on, so itq is used."
     assert choose(digits.train[:99], 128).hasher.name == "neighbor-hash"  # ITQ has at most 64 bits here
     assert choose(digits.train[:99], 16, digits.train_labels[:99]).hasher.name == "label-hash"
+    matrix = np.eye(10)[digits.train_labels[:99]]
+    assert choose(digits.train[:99], 16, matrix).hasher.name == "label-hash"
 
 
 def test_bad_input_is_refused(digits):

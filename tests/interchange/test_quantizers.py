@@ -1,7 +1,9 @@
 """FAISS's product quantizers: the order of items is that of FAISS's own index."""
 
+import faiss
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from hashlearn.interchange.quantizers import ProductQuantizer
 
@@ -35,3 +37,39 @@ def test_a_seed_decides_the_codes(vectors):
 def test_parts_must_be_equal(vectors, n_bits):
     with pytest.raises(ValueError, match="n_bits must be a multiple of 8, and the 16 features of n_bits / 8; got"):
         ProductQuantizer(n_bits).fit(vectors)
+
+
+@pytest.mark.parametrize(
+    ("X", "words"),
+    [
+        (np.ones((100, 16)), "X must have at least 256 samples, the codes of a subspace; got 100"),
+        (np.full((300, 16), np.nan), "NaN"),
+        (np.ones(300), "Expected 2D array"),
+    ],
+)
+def test_samples_that_can_not_be_learned_from(X, words):
+    with pytest.raises(ValueError, match=words):
+        ProductQuantizer(16).fit(X)
+
+
+def test_bad_input_of_encode_and_search(vectors):
+    with pytest.raises(ValueError, match="n_bits must be"):
+        ProductQuantizer(16.0).fit(vectors)
+    with pytest.raises(NotFittedError):
+        ProductQuantizer(16).encode(vectors)
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        quantizer = ProductQuantizer(16).fit(vectors.tolist())
+        assert faiss.omp_get_max_threads() == 1  # fit leaves it as it was
+    finally:
+        faiss.omp_set_num_threads(threads)
+    codes = quantizer.encode(vectors)
+    with pytest.raises(ValueError, match="X must have 16 features, as in fit; got 15"):
+        quantizer.encode(vectors[:, 1:])
+    with pytest.raises(ValueError, match="X must have 16 features, as in fit; got 15"):
+        quantizer.search(vectors[:, 1:], codes, 3)
+    with pytest.raises(ValueError, match="Expected 2D array"):
+        quantizer.search(vectors[0], codes, 3)
+    with pytest.raises(ValueError, match="codes"):
+        quantizer.search(vectors[:2], codes[:, :1], 3)

@@ -52,6 +52,41 @@ def test_many_items_at_the_usual_block_sizes():
     np.testing.assert_array_equal(ids, expected[1])
 
 
+@pytest.mark.parametrize("n_bits", [64, 100, 256])
+def test_equal_codes_have_equal_scores_whatever_else_is_searched(n_bits):
+    rng = np.random.default_rng(n_bits)
+    bits = np.tile(rng.integers(0, 2, (3001, n_bits)).astype(bool), (3, 1))
+    values = rng.standard_normal((301, n_bits)) * np.exp(rng.standard_normal((301, 1)) * 10)
+    values[5] = 0
+    offsets = np.tile(rng.standard_normal(3001), 3)
+    for added in (None, offsets):
+        scores, ids = search_real(values, pack(bits), 6, n_bits=n_bits, offsets=added)
+        first = ids[6:, ::3]
+        np.testing.assert_array_equal(ids[6:], np.stack([first, first + 3001, first + 6002], axis=2).reshape(-1, 6))
+        for i in range(0, 301, 50):
+            alone = search_real(values[i : i + 1], pack(bits), 6, n_bits=n_bits, offsets=added)
+            np.testing.assert_array_equal(alone.ids[0], ids[i])
+            np.testing.assert_array_equal(alone.scores[0], scores[i])
+    assert search_real(values[5:6], pack(bits), 3, n_bits=n_bits).ids.tolist() == [[0, 1, 2]]
+    np.testing.assert_allclose(scores, brute_force(values, bits, 6, offsets)[0], rtol=1e-4, atol=1e-5)
+
+
+@given(seed=st.integers(0, 10_000), n_bits=st.integers(1, 300), scale=st.integers(-60, 30))
+def test_values_are_rounded_so_that_sums_are_exact(seed, n_bits, scale):
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal((3, n_bits)) * 10.0**scale
+    lengths = np.abs(values).sum(axis=1)
+    rounded = real._on_grid(values, lengths)
+    assert rounded.dtype == np.float32
+    assert (np.abs(rounded - values) <= np.maximum(lengths * 2.0**-23, 2.0**-126)[:, None]).all()
+    signs = rng.choice([-1, 1], n_bits)
+    for row in rounded:
+        total = np.float32(0)
+        for term in rng.permutation(row * signs.astype(np.float32)):
+            total += term
+        assert total == np.sum(row.astype(np.float64) * signs)
+
+
 def test_no_queries_and_no_items():
     assert search_real(np.empty((0, 8)), np.zeros((3, 1), np.uint8), 2, n_bits=8).ids.shape == (0, 2)
     assert search_real(np.ones((1, 8)), np.empty((0, 1), np.uint8), 2, n_bits=8).ids.tolist() == [[-1, -1]]
@@ -62,6 +97,10 @@ def test_no_queries_and_no_items():
     [
         ({"values": np.ones((2, 7))}, r"values must have a column for each of the 8 bits; got shape \(2, 7\)"),
         ({"values": np.full((2, 8), np.nan)}, "values must be finite"),
+        ({"values": [[1.0] * 8, [np.inf] * 8]}, "values must be finite.*row 1 is not"),
+        ({"values": np.ones((2, 8), complex)}, "values must be real numbers; got values of type complex128"),
+        ({"values": [["a"] * 8]}, "values must be real numbers"),
+        ({"values": [[1.0], [1.0, 2.0]]}, "values must be an array of real numbers; its rows differ in length"),
         ({"values": np.full((2, 8), 1e38)}, "values must be finite, and small enough"),
         ({"values": np.full((2, 8), 1e60)}, "values must be finite, and small enough"),
         ({"offsets": [0.0, np.nan, 0.0]}, "offsets must be finite"),

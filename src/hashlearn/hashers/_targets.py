@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hashlearn._arrays import Array, Indices
-from hashlearn.labels import class_numbers, label_list
+from hashlearn.labels import class_numbers, label_list, label_matrix
 
 
 class Targets(NamedTuple):
@@ -30,7 +30,7 @@ def checked_targets(y: Any, n_samples: int, method: str) -> Targets:
 
     A sample has no known class if its label is None, NaN or the number −1, or if its row consists of NaN or −1.
     """
-    matrix = as_matrix(y)
+    matrix = label_matrix(y)
     targets = _from_labels(label_list(y, "y", missing=True)) if matrix is None else _from_matrix(matrix)
     if (n := targets.Y.shape[0]) != n_samples:
         raise ValueError(f"y must have a label for each of the {n_samples} samples; got {n}.")
@@ -43,26 +43,6 @@ def checked_targets(y: Any, n_samples: int, method: str) -> Targets:
         classes = f"{len(present)}: {targets.classes[present[0]]}" if len(present) else "0"
         raise ValueError(f"{method} learns from samples of at least 2 classes{unlabeled}; got {classes}.")
     return targets
-
-
-def as_matrix(y: Any) -> Any:
-    """Return y if it has a column for each class, as an array or a sparse matrix; None if it is a list of labels."""
-    from scipy.sparse import issparse
-
-    if issparse(y):
-        return y.tocsr()
-    if isinstance(y, (list, tuple)) and len(y) and isinstance(y[0], (list, np.ndarray)):
-        try:
-            y = np.array(y)
-        except ValueError:
-            raise ValueError(
-                "y must have as many columns, one for each class, in every row; its rows differ."
-            ) from None
-    if hasattr(y, "to_numpy"):
-        y = y.to_numpy()
-    elif hasattr(y, "__array__"):
-        y = np.asarray(y)
-    return y if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] != 1 else None
 
 
 def _from_labels(values: list[Any]) -> Targets:

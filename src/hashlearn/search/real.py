@@ -17,6 +17,8 @@ __all__ = ["Scored", "search_products", "search_real"]
 
 # Items and queries that are multiplied at a time: the products stay in a shared cache.
 _ITEMS, _QUERIES = 8192, 256
+# Steps of the values of queries are no smaller than float32's smallest normal number.
+_LEAST_EXPONENT = -126
 
 
 class Scored(NamedTuple):
@@ -39,8 +41,10 @@ def search_real(
 ) -> Scored:
     """Find the items whose codes have the highest scores for real-valued queries.
 
-    The score of an item is the product of the query's values with the item's bits as ±1, plus its offset, computed in
-    float32. Values and offsets are those of :meth:`Hasher.query_values` and :meth:`Hasher.code_offsets`.
+    The score of an item is the product of the query's values with the item's bits as ±1, plus its offset, in float32.
+    Values and offsets are those of :meth:`Hasher.query_values` and :meth:`Hasher.code_offsets`. The values of a query
+    are rounded to multiples of about a 2²³-th of the sum of their sizes. Their products are then exact, so that items
+    with equal codes and offsets have equal scores, whatever else is searched for or stored.
 
     Parameters
     ----------
@@ -66,21 +70,43 @@ def search_real(
     Scored(scores=array([[1.5, 0.5]], dtype=float32), ids=array([[1, 0]]))
     """
     packed = check_codes(codes, check_count("n_bits", n_bits))
-    queries = np.asarray(values, dtype=np.float64)
+    queries = _numbers("values", values)
     if queries.ndim != 2 or queries.shape[1] != n_bits:
         raise ValueError(f"values must have a column for each of the {n_bits} bits; got shape {queries.shape}.")
-    added = None if offsets is None else np.asarray(offsets, dtype=np.float64)
+    added = None if offsets is None else _numbers("offsets", offsets)
     if added is not None and added.shape != (len(packed),):
         raise ValueError(f"offsets must have a number for each of the {len(packed):,} items; got shape {added.shape}.")
-    for name, sizes in (("values", np.abs(queries).sum(axis=1)), ("offsets", np.abs(0 if added is None else added))):
-        if not (sizes < np.finfo(np.float32).max / 4).all():
-            raise ValueError(f"{name} must be finite, and small enough for sums in float32.")
+    lengths = np.abs(queries).sum(axis=1)
+    for name, sizes in (("values", lengths), ("offsets", np.abs(np.empty(0) if added is None else added))):
+        if len(wrong := np.flatnonzero(~(sizes < np.finfo(np.float32).max / 4))):
+            raise ValueError(f"{name} must be finite, and small enough for sums in float32; row {wrong[0]} is not.")
 
     def rows(block: slice) -> tuple[Array, Floats | None]:
         bits = unpack(packed[block], n_bits)
         return signs(bits - np.float32(0.5)).astype(np.float32), None if added is None else added[block]
 
-    return search_products(queries.astype(np.float32), len(packed), rows, k)
+    return search_products(_on_grid(queries, lengths), len(packed), rows, k)
+
+
+def _numbers(name: str, values: ArrayLike) -> Floats:
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        raise ValueError(f"{name} must be an array of real numbers; its rows differ in length.") from None
+    if array.dtype.kind not in "buif":
+        raise ValueError(f"{name} must be real numbers; got values of type {array.dtype}.")
+    return array.astype(np.float64)
+
+
+def _on_grid(queries: Floats, lengths: Floats) -> NDArray[np.float32]:
+    """Round the values of each query so that all sums of them, with any signs, are exact in float32.
+
+    They become whole multiples of a step, and a sum of them is at most 2²⁴ steps. ``lengths``: the sum of their sizes.
+    """
+    exponents = np.frexp(lengths)[1] - 23  # lengths < 2^exponent
+    steps = np.ldexp(1.0, np.maximum(exponents, _LEAST_EXPONENT))[:, None]
+    rounded: Floats = np.rint(queries / steps) * steps
+    return rounded.astype(np.float32)
 
 
 def search_products(
