@@ -516,3 +516,12 @@ def test_images_that_can_not_be_had_are_left_out_with_a_word(monkeypatch, caplog
     assert "the images of digits are not available" in Page(html).words
     assert "/a/folder" not in html
     assert "/a/folder" in caplog.text
+
+
+def test_recalls_are_explained_where_they_are_shown(tmp_path):
+    folder = write_records(tmp_path / "results", make_records("beyond-glosses"))
+    write_report(folder, tmp_path / "report.html", tmp_path / "RESULTS.md", images=False)
+    text = " ".join((tmp_path / "RESULTS.md").read_text().split())
+    assert "recall@r: the share of the true neighbors that are among the first r items" in text
+    assert "AP: " not in text
+    assert "precision@r" not in text

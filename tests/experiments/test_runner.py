@@ -207,6 +207,13 @@ def test_recalls_are_those_of_brute_force(shared_runner):
         assert found[f"real_recall@{first}"] == pytest.approx(by_values[first], abs=1e-3)  # float32
 
 
+def test_a_method_that_refuses_real_valued_queries_has_recalls_by_hamming_distance_alone(shared_runner):
+    run = quick_run("beyond-glosses", "itq", limit=None)
+    found = shared_runner.run(replace(run, entry=grid.Entry("sph", "SPH", "sph")))["scores"]
+    assert {f"recall@{first}" for first in (10, 50, 100)} <= set(found)
+    assert not any(name.startswith("real_") for name in found)
+
+
 def test_a_quantizer_has_recalls_of_real_valued_queries_alone(shared_runner):
     digits = load("digits")
     run = quick_run("beyond-glosses", "faiss-pq", limit=None)

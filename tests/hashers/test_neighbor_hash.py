@@ -12,6 +12,7 @@ from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._cells import hamming_distances
 from hashlearn.hashers._contrast import bit_contrast, bit_loss, cell_loss, draw_batches
 from hashlearn.hashers._network import Network
+from hashlearn.search import search_real
 from hashlearn.threads import thread_map
 from reference import neighbor_hash as reference
 
@@ -193,10 +194,9 @@ def test_real_valued_queries_are_answered_best_by_codes_that_were_trained_for_th
     truth = euclidean_neighbors(digits.queries, digits.database, 10)
 
     def recall(hasher):
-        hasher.fit(digits.train)
-        signs = 2.0 * hasher.transform(digits.database) - 1
-        order = np.argsort(-(hasher.decision_function(digits.queries) @ signs.T), axis=1, kind="stable")
-        return np.mean([len(set(a) & set(b)) / 10 for a, b in zip(truth.tolist(), order[:, :10].tolist(), strict=True)])
+        codes = hasher.fit(digits.train).encode(digits.database)
+        found = search_real(hasher.query_values(digits.queries), codes, 10, n_bits=16).ids
+        return np.mean([len(set(a) & set(b)) / 10 for a, b in zip(truth.tolist(), found.tolist(), strict=True)])
 
     def mean_recall(**options):
         return np.mean([recall(NeighborHash(16, n_neighbors=10, random_state=seed, **options)) for seed in (0, 1)])
@@ -317,7 +317,10 @@ def test_parameters_that_decide_shapes_must_not_change_after_fit(digits, tmp_pat
             changed.save(tmp_path / "m")
 
 
-@pytest.mark.parametrize("options", [{"n_bits": 5}, {"n_bits": 12}, {"n_bits": 12, "loss": "distances"}])
+@pytest.mark.parametrize(
+    "options",
+    [{"n_bits": 5}, {"n_bits": 12}, {"n_bits": 12, "loss": "distances"}, {"n_bits": 12, "query": "real"}],
+)
 def test_threads_do_not_matter(digits, options, monkeypatch):
     X, values = digits.train[:700], []
     for n in (1, 3):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from hashlearn.codes import pack
 from hashlearn.search import real, search_real
+from hashlearn.threads import thread_map
 
 
 def brute_force(values, bits, k, offsets=None):
@@ -85,6 +86,17 @@ def test_values_are_rounded_so_that_sums_are_exact(seed, n_bits, scale):
         for term in rng.permutation(row * signs.astype(np.float32)):
             total += term
         assert total == np.sum(row.astype(np.float64) * signs)
+
+
+def test_threads_do_not_matter(monkeypatch):
+    rng = np.random.default_rng(0)
+    codes, values, offsets = rng.integers(0, 256, (9000, 8), np.uint8), rng.standard_normal((700, 64)), rng.random(9000)
+    found = []
+    for n in (1, 3):
+        monkeypatch.setattr(real, "thread_map", lambda n=n: thread_map(n))
+        found.append(search_real(values, codes, 5, n_bits=64, offsets=offsets))
+    np.testing.assert_array_equal(found[0].ids, found[1].ids)
+    np.testing.assert_array_equal(found[0].scores, found[1].scores)
 
 
 def test_no_queries_and_no_items():

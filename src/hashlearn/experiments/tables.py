@@ -209,7 +209,14 @@ def protocol_words(outcomes: Outcomes) -> list[str]:
             f"Of the nearest neighbors published with the data, {share:.2f} % are among as many computed here."
         )
     rules = {r["method"]: Protocol(**r["setting"]["protocol"]) for r in outcomes.records}
-    sentences.append(f"{replace(rules[record['method']], distance='hamming')}.")
+    if chosen.recall:
+        sentences += [
+            "recall@r: the share of the true neighbors that are among the first r items, averaged over the queries.",
+            "Items are ordered by Hamming distance, or by their scores for a real-valued query (those of FAISS's "
+            "quantizers by distance from the query), and then by number.",
+        ]
+    else:
+        sentences.append(f"{replace(rules[record['method']], distance='hamming')}.")
     if others := [outcomes.label(name) for name in outcomes.methods if rules[name].distance == "spherical"]:
         sentences.append(f"{', '.join(others)}: mAP by spherical Hamming distance, precision by Hamming distance.")
     splits = DATASETS[outcomes.data].takes_split
