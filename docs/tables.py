@@ -107,9 +107,9 @@ def read_rows(name: str) -> list[Row]:
 
 
 @cache
-def reproduced() -> dict[tuple[str, str], Outcomes]:
+def reproduced(folder: str = "reproduce") -> dict[tuple[str, str], Outcomes]:
     """Return the results of `hashlearn reproduce` by experiment and data set."""
-    outcomes = group_outcomes(Results(RESULTS / "reproduce").all())
+    outcomes = group_outcomes(Results(RESULTS / folder).all())
     return {(one.experiment.name, one.data): one for one in outcomes if not one.small}
 
 
@@ -319,20 +319,28 @@ def by_length(names: Iterable[str], measure: str = "map") -> str:
     return table(["data", "method", *(f"{n} bits" for n in LENGTHS)], lines)
 
 
-def embeddings(name: str) -> str:
+RECALLS = {
+    "recall@10": "Hamming, first 10",
+    "recall@100": "first 100",
+    "real_recall@10": "real, first 10",
+    "real_recall@50": "first 50",
+    "real_recall@100": "first 100",
+}
+
+
+def embeddings(name: str, folder: str = "reproduce") -> str:
     """A line for each length and method: recalls by Hamming distance and with real-valued queries.
 
     The best of a length is bold.
     """
-    measures = [*("recall@10", "recall@100"), *(f"real_recall@{r}" for r in (10, 50, 100))]
-    one = reproduced().get((name, name.removeprefix("beyond-")))
+    (one,) = (outcomes for (experiment, _), outcomes in reproduced(folder).items() if experiment == name)
+    measures = [measure for measure in RECALLS if measure in one.experiment.measures]
     lines = []
-    for n_bits in one.bits if one else ():
+    for n_bits in one.bits:
         runs = [entry.name for entry in one.experiment.entries if one.select(entry.name, n_bits)]
         cells = [[one.cell(name, n_bits, measure) for measure in measures] for name in runs]
         lines += [[str(n_bits), one.label(name), *row] for name, row in zip(runs, best_bold(cells), strict=True)]
-    head = ["bits", "method", "Hamming, first 10", "first 100", "real, first 10", "first 50", "first 100"]
-    return table(head, lines)
+    return table(["bits", "method", *(RECALLS[measure] for measure in measures)], lines)
 
 
 def training_costs() -> str:
@@ -496,6 +504,8 @@ TABLES: dict[str, Callable[[], str]] = {
     **{name: partial(embeddings, name) for name in ("beyond-glosses", "beyond-glosses-minilm", "beyond-package-names")},
     "neighbor-hash-costs": training_costs,
     "beyond-sup-new": partial(by_length, ("beyond-mnist-sup", "beyond-cifar10-sup"), "map_new"),
+    "neighbor-hash-ablation": ablation,
+    "neighbor-hash-glosses-study": partial(embeddings, "study-neighbor-hash-glosses", "studies"),
     "neighbor-hash-study": partial(study, NEIGHBOR_HASH_STUDIES),
     "udh-dnn-adam": partial(study, "study-udh-dnn-adam-", seconds=True),
     "sdh-dnn-adam": partial(study, "study-sdh-dnn-adam-", seconds=True),
