@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from hashlearn.experiments.grid import experiment, plan_runs
+from hashlearn.experiments.grid import COMPARED, experiment, plan_runs
 from hashlearn.experiments.results import FORMAT, all_parameters, changed_parameters
 from hashlearn.experiments.summary import group_outcomes
 
@@ -43,7 +43,7 @@ def make_record(run, **scores):
         },
         "truth": "50 Euclidean nearest neighbors",
         "setting": {"truth": run.setting.truth, "k": run.setting.k, "protocol": run.setting.protocol.as_dict()},
-        "revision": 1,
+        "revision": COMPARED[run.entry.method].revision,
         "options": changed_parameters(run.entry),
         "parameters": all_parameters(run.entry),
         "scores": {**drawn, **scores},

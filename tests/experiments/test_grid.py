@@ -56,7 +56,7 @@ def test_entries_of_one_method_differ():
 @pytest.mark.parametrize("name", grid.study_names())
 def test_studies_are_of_training_data_and_of_parameters_the_method_takes(name):
     chosen = grid.experiment(name)
-    held_out = 10_000 if name.startswith("study-label-hash-") else 1000
+    held_out = 10_000 if name.startswith(("study-label-hash-", "study-neighbor-hash-new-")) else 1000
     assert chosen.held_out == held_out
     assert chosen.subject in chosen.methods
     assert len(set(chosen.methods)) == len(chosen.methods)

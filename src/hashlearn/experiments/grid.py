@@ -216,6 +216,7 @@ def _study(name: str) -> Experiment:
         variants=beside,
         subject=varied[0].name,
         held_out=table.get("held_out", _HELD_OUT),
+        new_samples=table.get("new_samples", False),
     )
 
 
