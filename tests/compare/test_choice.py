@@ -7,6 +7,7 @@ import hashlearn
 from hashlearn import choose, recommended
 from hashlearn.datasets import load
 from hashlearn.evaluation import Truth, euclidean_neighbors, evaluate
+from hashlearn.experiments.grid import experiment
 
 
 @pytest.fixture(scope="module")
@@ -17,18 +18,47 @@ def digits():
 def test_recommended_is_a_method_with_the_given_length_and_seed():
     assert recommended(24, random_state=3).get_params() == hashlearn.NeighborHash(24, random_state=3).get_params()
     assert recommended(8, supervised=True).get_params() == hashlearn.LabelHash(8).get_params()
-    real = recommended(64, query="real", random_state=3)
-    assert (real.name, real.query, real.n_bits, real.random_state) == ("neighbor-hash", "real", 64, 3)
-    assert recommended(256, query="real").get_params() == hashlearn.DecoderHash(256).get_params()
-    assert recommended(128, query="real", n_features=128).name == "decoder-hash"
-    assert recommended(256, query="real", n_features=768).name == "neighbor-hash"
-    for query in ("code", "real"):
-        with pytest.raises(ValueError, match="n_bits must be"):
-            recommended("x", query=query)
+    with pytest.raises(ValueError, match="n_bits must be"):
+        recommended("x")
     with pytest.raises(ValueError, match="query must be 'code' or 'real'; got 'bits'"):
         recommended(8, query="bits")
     with pytest.raises(ValueError, match="query must be 'code' for supervised=True"):
         recommended(8, query="real", supervised=True)
+
+
+def test_recommended_for_real_valued_queries():
+    real = recommended(64, query="real", n_features=256, random_state=3)
+    measured = experiment("beyond-glosses").entry("neighbor-hash-real").hasher()
+    assert real.get_params() == {**measured.get_params(), "n_bits": 64, "random_state": 3}
+    real = recommended(256, query="real", n_features=256)
+    assert real.get_params() == hashlearn.DecoderHash(256).get_params()
+    assert recommended(256, query="real", n_features=384).name == "decoder-hash"
+    assert recommended(255, query="real", n_features=384).name == "neighbor-hash"
+    with pytest.raises(ValueError, match="n_features must be given with query='real'"):
+        recommended(64, query="real")
+    with pytest.raises(ValueError, match="n_features must not be given with query='code'"):
+        recommended(64, n_features=64)
+    with pytest.raises(ValueError, match="n_features must be"):
+        recommended(64, query="real", n_features=0)
+    with pytest.raises(ValueError, match="n_bits must be"):
+        recommended("x", query="real", n_features=64)
+
+
+@pytest.mark.parametrize("labels", [range(150), [i // 2 for i in range(150)], [max(i - 9, 0) for i in range(150)]])
+def test_too_few_vectors_of_each_class_are_not_compared_on(digits, labels):
+    choice = choose(digits.train[:150], 8, list(labels), random_state=0)
+    assert choice.scores == {}
+    n = len(set(labels))
+    assert choice.reason == f"{n} classes in 150 vectors are too many to compare methods on, so label-hash is used."
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("labeled", [False, True])
+def test_values_that_are_not_finite_are_refused(digits, value, labeled):
+    X = digits.train[:300].astype(np.float32)
+    X[7, 3] = value
+    with pytest.raises(ValueError, match="^Input X contains"):
+        choose(X, 16, digits.train_labels[:300] if labeled else None, random_state=0)
 
 
 @pytest.mark.slow

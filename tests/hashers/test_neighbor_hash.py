@@ -361,15 +361,17 @@ def test_far_cells_do_not_end_in_nan(digits):
     assert len(np.unique(hasher.encode(digits.train[:300]))) > 1
 
 
-def test_of_many_samples_some_are_drawn_and_have_fewer_true_neighbors(digits):
+@pytest.mark.parametrize("loss", ["neighbors", "distances"])
+def test_of_many_samples_some_are_drawn_and_have_fewer_true_neighbors(digits, loss):
     X = digits.train
-    some = NeighborHash(16, n_neighbors=20, max_samples=600, epochs=2, random_state=0).fit(X)
+    some = NeighborHash(16, loss=loss, n_neighbors=20, max_samples=600, epochs=2, random_state=0).fit(X)
     rng = np.random.default_rng(0)
     drawn = X[np.sort(rng.choice(len(X), 600, replace=False))]
-    same = NeighborHash(16, n_neighbors=round(20 * 600 / len(X)), epochs=2, random_state=rng).fit(drawn)
+    assert 20 * 600 / len(X) == 8
+    same = NeighborHash(16, loss=loss, n_neighbors=8, epochs=2, random_state=rng).fit(drawn)
     np.testing.assert_array_equal(some.encode(X), same.encode(X))
     # Where there are no more samples, nothing is drawn.
-    options = {"n_neighbors": 20, "epochs": 2, "random_state": 0}
+    options = {"loss": loss, "n_neighbors": 20, "epochs": 2, "random_state": 0}
     all_, none = (NeighborHash(16, max_samples=n, **options).fit(drawn) for n in (600, None))
     np.testing.assert_array_equal(all_.encode(X), none.encode(X))
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
+from sklearn.utils import check_array
 
 from hashlearn.errors import check_count
 from hashlearn.evaluation import Truth, euclidean_neighbors, evaluate
@@ -27,6 +28,7 @@ _TRAINED = 20_000
 _NEIGHBORS = 50
 # With fewer vectors a validation says little.
 _LEAST = 100
+_LEAST_FINDING = 10
 # Candidates beside the default of NeighborHash, where codes are bits (more than 8 of them).
 _SHARPNESS = (4.0, 6.0)
 _CELL_BITS = 8
@@ -65,7 +67,7 @@ def recommended(
     *,
     supervised: bool = False,
     query: str = "code",
-    n_features: int = 256,
+    n_features: int | None = None,
     random_state: Any = None,
 ) -> Hasher:
     """Return the method whose codes of this length measured best, not fitted yet.
@@ -83,8 +85,9 @@ def recommended(
     query : {"code", "real"}, default="code"
         What codes will be compared with: the code of the query, by Hamming distance, or its real values
         (:func:`hashlearn.search.search_real`).
-    n_features : int, default=256
-        Features of the vectors; with ``query="real"``, codes of at least two thirds as many bits are DecoderHash's.
+    n_features : int, optional
+        Features of the vectors; required with ``query="real"``, and of no use otherwise. With at least two bits for
+        every three features the method is DecoderHash, with fewer NeighborHash.
     random_state : int, Generator or None, default=None
         Seed of the method.
 
@@ -97,18 +100,22 @@ def recommended(
     >>> from hashlearn import recommended
     >>> recommended(64)
     NeighborHash(n_bits=64)
+    >>> recommended(256, query="real", n_features=384)
+    DecoderHash(n_bits=256)
     """
     check_count("n_bits", n_bits)
-    check_count("n_features", n_features)
     if query not in ("code", "real"):
         raise ValueError(f"query must be 'code' or 'real'; got {query!r}.")
     if query == "real" and supervised:
         raise ValueError("query must be 'code' for supervised=True: no method with labels is trained for real values.")
+    if (n_features is not None) != (query == "real"):
+        words = "be given" if query == "real" else "not be given"
+        raise ValueError(f"n_features must {words} with query={query!r}.")
     if supervised:
         return LabelHash(n_bits, random_state=random_state)
     if query == "code":
         return NeighborHash(n_bits, random_state=random_state)
-    if n_bits >= _DECODER_SHARE * n_features:
+    if n_bits >= _DECODER_SHARE * check_count("n_features", n_features):
         return DecoderHash(n_bits, random_state=random_state)
     return NeighborHash(n_bits, query="real", **_FOR_REAL_QUERIES, random_state=random_state)
 
@@ -127,7 +134,8 @@ def choose(
     sample of 20,000 of them. Without labels, held-out vectors search for their 50 nearest neighbors among those that
     were trained on. With labels, half of the held-out vectors search among the other half for those of their class. The
     highest mean average precision by Hamming distance wins. Fewer than 100 vectors are not compared on: the choice is
-    ITQ then, or LabelHash with labels.
+    ITQ then, or LabelHash with labels. Nor are vectors with so many classes that fewer than 10 of the held-out ones
+    find one of their class.
 
     Parameters
     ----------
@@ -183,12 +191,19 @@ def choose(
     held_out = order[:n_queries]
     trained = np.sort(np.concatenate([order[n_queries : n_queries + _TRAINED], kept]))
     train, train_labels = X[trained], None if labels is None else [labels[i] for i in trained]
+    if labels is not None:
+        asked, found = [labels[i] for i in held_out[::2]], [labels[i] for i in held_out[1::2]]
+        if sum(map(set(found).__contains__, asked)) < _LEAST_FINDING:
+            reason = f"{len(members):,} classes in {len(X):,} vectors are too many to compare methods on"
+            return Choice(first, {}, f"{reason}, so {first.name} is used.")
+    for rows in (train, X[held_out]):
+        check_array(rows, input_name="X")
     if labels is None:
         queries, database, k = X[held_out], train, min(_NEIGHBORS, len(train))
         truth = Truth.neighbors(euclidean_neighbors(queries, database, k, show_progress=False))
     else:
         queries, database = X[held_out[::2]], X[held_out[1::2]]
-        truth = Truth.labels([labels[i] for i in held_out[::2]], [labels[i] for i in held_out[1::2]])
+        truth = Truth.labels(asked, found)
     scores: dict[str, float] = {}
     with progress_bar("comparing", len(candidates), unit="methods", show=show_progress) as advance:
         for name, candidate in candidates.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -144,7 +144,7 @@ def _tokenized(
     encode: Callable[[Any, list[str]], list[Any]],
     show_progress: bool | None,
     title: str,
-) -> Any:
+) -> Iterator[tuple[int, list[list[int]]]]:
     """Yield the position of each block of texts, and the numbers of their tokens."""
     tokenizer = import_extra("tokenizers", "texts").Tokenizer.from_buffer(content)
     tokenizer.no_padding()

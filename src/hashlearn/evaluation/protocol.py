@@ -127,8 +127,8 @@ _FIFTY = Setting("neighbors", _WHOLE, k=50)
 _TEN = Setting("neighbors", _WHOLE, k=10)
 _TEN_THOUSAND = Setting("neighbors", Protocol(cutoff=10_000, ties="index", radii=(3, 4)), k=10_000)
 
-#: The paper's settings by data set; ``-labels``: its supervised experiments. The
-#: others are not in the paper; their k is smaller.
+#: Settings by data set: the paper's, ``-labels`` those of its supervised experiments; and of data sets that are not in
+#: the paper, from ``sift-photos`` on.
 SETTINGS: dict[str, Setting] = {
     "mnist": _FIFTY,
     "cifar10": _FIFTY,

@@ -38,7 +38,7 @@ from hashlearn.threads import ThreadMap
 _SLOPE = 2.0
 # Rows of a batch that are processed together: the sums of a step do not depend on the number of threads.
 _PART = 256
-# Of so many samples the typical one decides γ, which is searched for between these bounds, for rows whose squared
+# γ is the median of those of this many samples, and is searched for between these bounds, which suit rows whose squared
 # lengths are about 1 to 100. Rows are equal up to this share of the mean squared distance, the rounding of float32.
 _TYPICAL, _WIDEST, _EQUAL = 51, (1e-6, 1e6), 1e-5
 

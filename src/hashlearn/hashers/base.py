@@ -244,7 +244,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         >>> scores.argmax(axis=1).shape  # the nearest item of each query
         (297,)
         """
-        X = self._checked(X)
+        check_is_fitted(self)
         if reason := self._refuses_real_queries():
             raise ValueError(f"this model of {self.name} has no query_values: {reason}. Compare codes instead.")
         return self.decision_function(X)

@@ -38,7 +38,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hashlearn._arrays import Array, Floats
+from hashlearn._arrays import Array, Floats, sample_rows
 from hashlearn.hashers import itq
 from hashlearn.hashers._blocks import Rows
 from hashlearn.hashers._cells import assign_codes, cell_links, hamming_distances, k_means
@@ -226,7 +226,7 @@ class NeighborHash(Hasher):
             m = int(self.max_samples)
             n_neighbors = max(min(n_neighbors, _LEAST_NEIGHBORS), round(n_neighbors * m / len(X)))
             perplexity *= m / len(X)
-            X = X[np.sort(rng.choice(len(X), m, replace=False))]
+            X = X[sample_rows(len(X), m, rng)]
         m, L = len(X), self.n_bits_
         with thread_map() as threads:
             mean, covariance = mean_and_covariance(X, threads)

@@ -105,7 +105,9 @@ class ProductQuantizer(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         Scored
-            Scores are qᵀx − ‖x‖² / 2, x what the code of an item stands for: the larger, the nearer.
+            Scores are qᵀx − ‖x‖² / 2, x what the code of an item stands for: the larger, the nearer. They are sums in
+            float32, so the last digits may differ for items of equal codes, whose order is then not that of their
+            numbers.
         """
 
         index, packed = self._trained(), check_codes(codes, int(self.n_bits))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hashlearn._arrays import Array, Floats, Ids
-from hashlearn.codes import check_codes, signs, unpack
+from hashlearn.codes import check_codes, unpack_signs
 from hashlearn.errors import check_count
 from hashlearn.threads import thread_map
 
@@ -43,8 +43,8 @@ def search_real(
 
     The score of an item is the product of the query's values with the item's bits as ±1, plus its offset, in float32.
     Values and offsets are those of :meth:`Hasher.query_values` and :meth:`Hasher.code_offsets`. The values of a query
-    are rounded to multiples of about a 2²³-th of the sum of their sizes. Their products are then exact, so that items
-    with equal codes and offsets have equal scores, whatever else is searched for or stored.
+    are rounded to multiples of a step, at most 2⁻²² of the sum of their absolute values. Their products are then exact,
+    so that items with equal codes and offsets have equal scores, whatever else is searched for or stored.
 
     Parameters
     ----------
@@ -82,8 +82,7 @@ def search_real(
             raise ValueError(f"{name} must be finite, and small enough for sums in float32; row {wrong[0]} is not.")
 
     def rows(block: slice) -> tuple[Array, Floats | None]:
-        bits = unpack(packed[block], n_bits)
-        return signs(bits - np.float32(0.5)).astype(np.float32), None if added is None else added[block]
+        return unpack_signs(packed[block], n_bits).astype(np.float32), None if added is None else added[block]
 
     return search_products(_on_grid(queries, lengths), len(packed), rows, k)
 
@@ -101,7 +100,7 @@ def _numbers(name: str, values: ArrayLike) -> Floats:
 def _on_grid(queries: Floats, lengths: Floats) -> NDArray[np.float32]:
     """Round the values of each query so that all sums of them, with any signs, are exact in float32.
 
-    They become whole multiples of a step, and a sum of them is at most 2²⁴ steps. ``lengths``: the sum of their sizes.
+    They become whole multiples of a step, and a sum of them is at most 2²⁴ steps. ``lengths``: the sums of their absolute values.
     """
     exponents = np.frexp(lengths)[1] - 23  # lengths < 2^exponent
     steps = np.ldexp(1.0, np.maximum(exponents, _LEAST_EXPONENT))[:, None]
