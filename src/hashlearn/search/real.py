@@ -100,7 +100,8 @@ def _numbers(name: str, values: ArrayLike) -> Floats:
 def _on_grid(queries: Floats, lengths: Floats) -> NDArray[np.float32]:
     """Round the values of each query so that all sums of them, with any signs, are exact in float32.
 
-    They become whole multiples of a step, and a sum of them is at most 2²⁴ steps. ``lengths``: the sums of their absolute values.
+    They become whole multiples of a step, and a sum of them is at most 2²⁴ steps. ``lengths``: the sums of their
+    absolute values.
     """
     exponents = np.frexp(lengths)[1] - 23  # lengths < 2^exponent
     steps = np.ldexp(1.0, np.maximum(exponents, _LEAST_EXPONENT))[:, None]
