@@ -48,8 +48,17 @@ def test_recommended_for_real_valued_queries():
 def test_too_few_vectors_of_each_class_are_not_compared_on(digits, labels):
     choice = choose(digits.train[:150], 8, list(labels), random_state=0)
     assert choice.scores == {}
-    n = len(set(labels))
-    assert choice.reason == f"{n} classes in 150 vectors are too many to compare methods on, so label-hash is used."
+    n, n_queries = len(set(labels)), (150 - len(set(labels))) // 5
+    assert choice.reason == (
+        f"too few of the {n_queries} held-out vectors find one of their class to compare methods on "
+        f"({n} classes), so label-hash is used."
+    )
+
+
+@pytest.mark.slow
+def test_ten_classes_of_a_hundred_vectors_are_compared_on(digits):
+    choice = choose(digits.train[:104], 8, digits.train_labels[:104], random_state=0)
+    assert set(choice.scores) == {"label-hash", "sdh"}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

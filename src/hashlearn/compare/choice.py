@@ -28,7 +28,7 @@ _TRAINED = 20_000
 _NEIGHBORS = 50
 # With fewer vectors a validation says little.
 _LEAST = 100
-_LEAST_FINDING = 10
+_LEAST_FINDING = 5
 # Candidates beside the default of NeighborHash, where codes are bits (more than 8 of them).
 _SHARPNESS = (4.0, 6.0)
 _CELL_BITS = 8
@@ -86,7 +86,7 @@ def recommended(
         What codes will be compared with: the code of the query, by Hamming distance, or its real values
         (:func:`hashlearn.search.search_real`).
     n_features : int, optional
-        Features of the vectors; required with ``query="real"``, and of no use otherwise. With at least two bits for
+        Features of the vectors; required with ``query="real"``, and not allowed otherwise. With at least two bits for
         every three features the method is DecoderHash, with fewer NeighborHash.
     random_state : int, Generator or None, default=None
         Seed of the method.
@@ -134,8 +134,8 @@ def choose(
     sample of 20,000 of them. Without labels, held-out vectors search for their 50 nearest neighbors among those that
     were trained on. With labels, half of the held-out vectors search among the other half for those of their class. The
     highest mean average precision by Hamming distance wins. Fewer than 100 vectors are not compared on: the choice is
-    ITQ then, or LabelHash with labels. Nor are vectors with so many classes that fewer than 10 of the held-out ones
-    find one of their class.
+    ITQ then, or LabelHash with labels. Nor are vectors with so many classes that fewer than 5 of the held-out ones find
+    one of their class.
 
     Parameters
     ----------
@@ -189,13 +189,13 @@ def choose(
         order = order[~np.isin(order, kept)]
     n_queries = min(_QUERIES, int(_SHARE * len(order)))
     held_out = order[:n_queries]
-    trained = np.sort(np.concatenate([order[n_queries : n_queries + _TRAINED], kept]))
-    train, train_labels = X[trained], None if labels is None else [labels[i] for i in trained]
     if labels is not None:
         asked, found = [labels[i] for i in held_out[::2]], [labels[i] for i in held_out[1::2]]
         if sum(map(set(found).__contains__, asked)) < _LEAST_FINDING:
-            reason = f"{len(members):,} classes in {len(X):,} vectors are too many to compare methods on"
-            return Choice(first, {}, f"{reason}, so {first.name} is used.")
+            reason = f"too few of the {n_queries:,} held-out vectors find one of their class to compare methods on"
+            return Choice(first, {}, f"{reason} ({len(members):,} classes), so {first.name} is used.")
+    trained = np.sort(np.concatenate([order[n_queries : n_queries + _TRAINED], kept]))
+    train, train_labels = X[trained], None if labels is None else [labels[i] for i in trained]
     for rows in (train, X[held_out]):
         check_array(rows, input_name="X")
     if labels is None:

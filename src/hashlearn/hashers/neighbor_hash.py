@@ -94,8 +94,8 @@ class NeighborHash(Hasher):
     loss : {"neighbors", "distances"}, default="neighbors"
         ``"neighbors"``: all true neighbors of a sample count the same, and the more of them are near by their codes,
         the better. ``"distances"``: each other sample should have a share that falls with its distance, among about
-        ``n_neighbors``; for ``code="bits"``. The first is for sets of neighbors (mean average precision of many), the
-        second for the nearest few, above all by real-valued queries.
+        ``n_neighbors``; for ``code="bits"``. The second is better for the nearest few, above all by real-valued
+        queries, and takes longer to train.
     query : {"code", "real"}, default="code"
         What codes of items will be compared with: ``"code"``, the code of the query, by Hamming distance; ``"real"``,
         the real values of its ``query_values``, by their product with the signs of the item's code
