@@ -107,9 +107,9 @@ def read_rows(name: str) -> list[Row]:
 
 
 @cache
-def reproduced(folder: str = "reproduce") -> dict[tuple[str, str], Outcomes]:
+def reproduced() -> dict[tuple[str, str], Outcomes]:
     """Return the results of `hashlearn reproduce` by experiment and data set."""
-    outcomes = group_outcomes(Results(RESULTS / folder).all())
+    outcomes = group_outcomes(Results(RESULTS / "reproduce").all())
     return {(one.experiment.name, one.data): one for one in outcomes if not one.small}
 
 
@@ -333,12 +333,12 @@ RECALLS = {
 }
 
 
-def embeddings(name: str, folder: str = "reproduce") -> str:
+def embeddings(name: str) -> str:
     """A line for each length and method: recalls by Hamming distance and with real-valued queries.
 
     The best of a length is bold.
     """
-    (one,) = (outcomes for (experiment, _), outcomes in reproduced(folder).items() if experiment == name)
+    (one,) = (outcomes for (experiment, _), outcomes in reproduced().items() if experiment == name)
     measures = [measure for measure in RECALLS if measure in one.experiment.measures]
     lines = []
     for n_bits in one.bits:
@@ -510,7 +510,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "neighbor-hash-costs": training_costs,
     "beyond-sup-new": partial(by_length, ("beyond-mnist-sup", "beyond-cifar10-sup"), "map_new"),
     "neighbor-hash-ablation": ablation,
-    "neighbor-hash-glosses-study": partial(embeddings, "study-neighbor-hash-glosses", "studies"),
     "neighbor-hash-study": partial(study, NEIGHBOR_HASH_STUDIES),
     "udh-dnn-adam": partial(study, "study-udh-dnn-adam-", seconds=True),
     "sdh-dnn-adam": partial(study, "study-sdh-dnn-adam-", seconds=True),

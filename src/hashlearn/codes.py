@@ -153,20 +153,27 @@ def unpack(codes: ArrayLike, n_bits: int) -> NDArray[np.uint8]:
 
 
 def unpack_signs(codes: ArrayLike, n_bits: int) -> NDArray[np.int8]:
-    """Return the bits of packed codes as ±1, one row per code.
+    """Return the bits of packed codes as ±1.
 
     Parameters
     ----------
-    codes : ndarray of shape (n_samples, n_bytes), uint8
+    codes : array-like of shape (n, ceil(n_bits / 8)), uint8
+        Packed codes.
     n_bits : int
+        Length of the codes.
 
     Returns
     -------
-    signs : ndarray of shape (n_samples, n_bits), int8
+    signs : ndarray of shape (n, n_bits), int8
+
+    Raises
+    ------
+    ValueError
+        The codes are not of ``n_bits`` bits (:func:`check_codes`).
 
     Examples
     --------
-    >>> unpack_signs([[0b1010_0000]], n_bits=4)
+    >>> unpack_signs(pack([[1, -1, 1, -1]]), n_bits=4)
     array([[ 1, -1,  1, -1]], dtype=int8)
     """
     values = unpack(codes, n_bits).view(np.int8)

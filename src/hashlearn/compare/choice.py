@@ -100,8 +100,8 @@ def recommended(
     >>> from hashlearn import recommended
     >>> recommended(64)
     NeighborHash(n_bits=64)
-    >>> recommended(256, query="real", n_features=384)
-    DecoderHash(n_bits=256)
+    >>> recommended(256, query="real", n_features=256, random_state=0)
+    DecoderHash(random_state=0)
     """
     check_count("n_bits", n_bits)
     if query not in ("code", "real"):
