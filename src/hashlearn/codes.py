@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hashlearn.errors import find_renamed
 
-__all__ = ["check_codes", "code_words", "hamming", "n_bytes", "pack", "sign_bits", "signs", "unpack", "unpack_signs"]
+__all__ = ["check_codes", "code_words", "hamming", "n_bytes", "pack", "sign_bits", "signs", "unpack"]
 
 MAX_BITS = 1 << 24
 """The longest code: far beyond any use, and small enough that no array's size overflows."""
@@ -150,34 +150,6 @@ def unpack(codes: ArrayLike, n_bits: int) -> NDArray[np.uint8]:
     array([[1, 0, 0, 1]], dtype=uint8)
     """
     return np.unpackbits(check_codes(codes, n_bits), axis=1, count=n_bits)
-
-
-def unpack_signs(codes: ArrayLike, n_bits: int) -> NDArray[np.int8]:
-    """Return the bits of packed codes as ±1.
-
-    Parameters
-    ----------
-    codes : array-like of shape (n, ceil(n_bits / 8)), uint8
-        Packed codes.
-    n_bits : int
-        Length of the codes.
-
-    Returns
-    -------
-    signs : ndarray of shape (n, n_bits), int8
-
-    Raises
-    ------
-    ValueError
-        The codes are not of ``n_bits`` bits (:func:`check_codes`).
-
-    Examples
-    --------
-    >>> unpack_signs(pack([[1, -1, 1, -1]]), n_bits=4)
-    array([[ 1, -1,  1, -1]], dtype=int8)
-    """
-    values = unpack(codes, n_bits).view(np.int8)
-    return 2 * values - 1
 
 
 def check_codes(codes: ArrayLike, n_bits: int, name: str = "codes") -> NDArray[np.uint8]:

@@ -38,7 +38,7 @@ def test_recommended_for_real_valued_queries():
         recommended(64, query="real")
     with pytest.raises(ValueError, match="n_features must not be given with query='code'"):
         recommended(64, n_features=64)
-    with pytest.raises(ValueError, match="n_features must be"):
+    with pytest.raises(ValueError, match="n_features must be at least 1; got 0"):
         recommended(64, query="real", n_features=0)
     with pytest.raises(ValueError, match="n_bits must be"):
         recommended("x", query="real", n_features=64)

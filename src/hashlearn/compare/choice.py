@@ -28,6 +28,7 @@ _TRAINED = 20_000
 _NEIGHBORS = 50
 # With fewer vectors a validation says little.
 _LEAST = 100
+# Nor does one with fewer held-out vectors that can find one of their class.
 _LEAST_FINDING = 5
 # Candidates beside the default of NeighborHash, where codes are bits (more than 8 of them).
 _SHARPNESS = (4.0, 6.0)
@@ -103,7 +104,7 @@ def recommended(
     >>> recommended(256, query="real", n_features=256, random_state=0)
     DecoderHash(random_state=0)
     """
-    check_count("n_bits", n_bits)
+    Hasher._parameters["n_bits"].check("n_bits", n_bits)
     if query not in ("code", "real"):
         raise ValueError(f"query must be 'code' or 'real'; got {query!r}.")
     if query == "real" and supervised:

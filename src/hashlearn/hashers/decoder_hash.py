@@ -43,7 +43,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from hashlearn._arrays import Array, Floats, Signs, sample_rows
-from hashlearn.codes import check_codes, signs, unpack_signs
+from hashlearn.codes import check_codes, signs, unpack
 from hashlearn.hashers import itq
 from hashlearn.hashers._blocks import Rows, row_blocks
 from hashlearn.hashers._contrast import Batch, bit_contrast, draw_batches
@@ -247,7 +247,7 @@ class DecoderHash(Hasher):
         L, D = self.decoder_.shape
 
         def part(rows: slice) -> Floats:
-            return -code_norms(unpack_signs(packed[rows], L), self.decoder_)
+            return -code_norms(2 * unpack(packed[rows], L).view(np.int8) - 1, self.decoder_)
 
         with thread_map() as threads:
             return np.concatenate([np.empty(0), *threads(part, row_blocks(packed, L + D))])

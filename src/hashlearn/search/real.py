@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hashlearn._arrays import Array, Floats, Ids
-from hashlearn.codes import check_codes, unpack_signs
+from hashlearn.codes import check_codes, unpack
 from hashlearn.errors import check_count
 from hashlearn.threads import thread_map
 
@@ -82,7 +82,7 @@ def search_real(
             raise ValueError(f"{name} must be finite, and small enough for sums in float32; row {wrong[0]} is not.")
 
     def rows(block: slice) -> tuple[Array, Floats | None]:
-        return unpack_signs(packed[block], n_bits).astype(np.float32), None if added is None else added[block]
+        return 2 * unpack(packed[block], n_bits).astype(np.float32) - 1, None if added is None else added[block]
 
     return search_products(_on_grid(queries, lengths), len(packed), rows, k)
 
