@@ -213,8 +213,8 @@ def test_parameters_reach_the_method(tmp_path):
         (["encode", "MODEL", "digits", "--skip-unreadable", "-o", "c.npy"], "--skip-unreadable would have no effect"),
         (["encode", "MODEL", ".", "-o", "c.npy"], "the model was trained on vectors, not on pictures"),
         (
-            ["fit", "digits", "-m", "itq", "-b", "65", "-o", "m"],
-            "n_bits must be at most the number of features, n_features=64, for ITQ",
+            ["fit", "digits", "-m", "dh", "-b", "65", "-o", "m"],
+            "n_bits must be at most the number of features, n_features=64, for DH",
         ),
         (
             ["fit", "digits", "-b", "0", "-o", "m"],

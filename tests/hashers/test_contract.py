@@ -146,6 +146,19 @@ def test_codes_are_packed_bits_of_the_signs(name, n_bits, data):
 
 
 @every_method
+def test_more_bits_than_features_are_learned_or_refused(name, data):
+    X, y = data[0][:, 20:26], data[1]
+    hasher = new(name, n_bits=40, random_state=0)
+    if METHODS[name]._max_bits_reason:
+        with pytest.raises(ValueError, match="n_bits must be at most the number of features, n_features=6, for"):
+            hasher.fit(X, y)
+        return
+    bits = hasher.fit(X, y).transform(X)
+    assert bits.shape == (400, 40)
+    assert len(np.unique(bits.T, axis=0)) > 6  # not the same few bits again and again
+
+
+@every_method
 def test_fit_returns_self_and_changes_neither_data_nor_parameters(name, data):
     X, y = data[0].copy(), data[1].copy()
     X.flags.writeable = y.flags.writeable = False

@@ -107,9 +107,27 @@ def test_itq_max_iter_counts(X):
     assert long.quantization_loss_[-1] < short.quantization_loss_[-1]
 
 
-def test_itq_refuses_more_bits_than_features(X):
-    with pytest.raises(ValueError, match=r"n_features=64, for ITQ, .*; got 65"):
-        ITQ(65).fit(X)
+@pytest.mark.parametrize("n_bits", [65, 100, 256])
+def test_itq_of_more_bits_than_features_is_that_of_vectors_with_zeros_appended(X, n_bits):
+    """The zeros add directions without variance, so that R meets only its first 64 rows."""
+    hasher = ITQ(n_bits, random_state=3).fit(X)
+    loss = hasher.quantization_loss_
+    assert (np.diff(loss) <= 1e-9 * loss[:-1]).all()
+    assert loss[-1] < loss[0]
+    np.testing.assert_allclose(hasher.components_ @ hasher.components_.T, np.eye(64), atol=1e-10)
+    V = (X - X.mean(axis=0)) @ principal_directions(np.cov(X.T), 64)
+    V = np.hstack([V, np.zeros((len(V), n_bits - 64))])
+    Q, T = np.linalg.qr(np.random.default_rng(3).standard_normal((n_bits, n_bits)))
+    R = Q * np.where(np.diag(T) >= 0, 1, -1)
+    for _ in range(50):
+        B = np.where(V @ R >= 0, 1, -1)
+        # The rows of R beside V's zeros are free: they are left out of the problem.
+        U1, _, U2t = np.linalg.svd(B.T @ V[:, :64], full_matrices=False)
+        R = np.vstack([U2t.T @ U1.T, np.zeros((n_bits - 64, n_bits))])
+    np.testing.assert_array_equal(hasher.transform(X), (V @ R >= 0).astype(np.uint8))
+
+
+def test_bad_parameters_of_linear_methods_are_refused(X):
     for bad in (0, "abc", 2.5):
         with pytest.raises(ValueError, match="max_iter must be a whole number of at least 1; got"):
             ITQ(8, max_iter=bad).fit(X)

@@ -501,6 +501,15 @@ def test_scales(digits):
 
 
 @unsettled
+@unsettled
+@pytest.mark.parametrize("options", [{}, {"init": "itq"}, {"hidden_units": []}, {"decoder": "lbfgs"}])
+def test_no_step_raises_the_objective_of_more_bits_than_features(options, digits):
+    hasher = UDHDNN(20, max_iter=3, lbfgs_iter=20, random_state=0, **options).fit(digits[:, 20:28])
+    objectives = [record["objective"] for record in hasher.history_]
+    assert (np.diff(objectives) <= 1e-6 * objectives[0]).all()
+    assert objectives[-1] < objectives[0]
+
+
 def test_scale_and_offset_of_the_data_do_not_matter(digits):
     short = {"max_iter": 2, "lbfgs_iter": 10, "random_state": 0}
     a = UDHDNN(8, **short).fit(digits).transform(digits)
@@ -761,7 +770,10 @@ def test_a_model_trained_with_a_callback_can_be_saved(digits, tmp_path):
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"n_bits": 65}, "n_bits must be at most the number of features, n_features=64, for UDH-DNN"),
+        (
+            {"n_bits": 65, "constraint": "relaxed"},
+            "n_bits must be at most the number of features, n_features=64, for constraint='relaxed'",
+        ),
         (
             {"hidden_units": "many"},
             "hidden_units must be 'auto' or a list of .*; got 'many'",

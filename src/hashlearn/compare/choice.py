@@ -173,15 +173,13 @@ def choose(
         raise ValueError(f"y must have a label for each of the {len(X):,} vectors; it has {n_labels:,}.")
     first = recommended(n_bits, supervised=y is not None, random_state=random_state)
     if len(X) < _LEAST:
-        if y is None and n_bits <= X.shape[1]:  # with so few vectors, neighbors teach nothing
+        if y is None:  # with so few vectors, neighbors teach nothing
             first = ITQ(n_bits, random_state=random_state)
         return Choice(first, {}, f"{len(X):,} vectors are too few to compare methods on, so {first.name} is used.")
     if matrix is not None or (labels is not None and any(label is None or label == -1 for label in labels)):
         reason = f"only {first.name} learns from several labels of a vector, and from vectors without labels."
         return Choice(first, {}, reason)
-    candidates = _candidates(first, X.shape[1])
-    if len(candidates) == 1:
-        return Choice(first, {}, f"{first.name} is the only candidate for {n_bits} bits of {X.shape[1]} features.")
+    candidates = _candidates(first)
     order = np.random.default_rng(random_state).permutation(len(X))
     kept = np.empty(0, dtype=np.intp)
     if labels is not None:  # a vector of each class is trained on
@@ -227,7 +225,7 @@ def _shows(hasher: Hasher) -> bool:
     return "show_progress" in hasher.get_params()
 
 
-def _candidates(first: Hasher, n_features: int) -> dict[str, Hasher]:
+def _candidates(first: Hasher) -> dict[str, Hasher]:
     """The recommended method, variants of it, and the best of the others, by their descriptions."""
     n_bits, seed = first.n_bits, first.get_params()["random_state"]
     candidates: dict[str, Hasher] = {first.name: first}
@@ -238,6 +236,5 @@ def _candidates(first: Hasher, n_features: int) -> dict[str, Hasher]:
             candidates[f"neighbor-hash, sharpness={value:g}"] = NeighborHash(n_bits, sharpness=value, random_state=seed)
         if n_bits > _CELL_BITS:
             candidates["neighbor-hash, loss=distances"] = NeighborHash(n_bits, loss="distances", random_state=seed)
-        if n_bits <= n_features:
-            candidates["itq"] = ITQ(n_bits, random_state=seed)
+        candidates["itq"] = ITQ(n_bits, random_state=seed)
     return candidates

@@ -135,7 +135,6 @@ class DNNHasher(LayeredHasher):
 
     #: What an iteration learns beside the arrays of a model file; an early stop restores it too.
     _beside_state: ClassVar[tuple[str, ...]] = ()
-    _max_bits_reason = "whose codes start from ITQ's"
     _not_saved = ("callback",)
     _later_parameters: ClassVar[Mapping[str, Any]] = {
         "lbfgs_memory": MEMORY,

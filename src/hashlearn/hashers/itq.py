@@ -17,6 +17,9 @@ B        (m, L)    codes, sgn(V R)
 
 Each iteration sets B = sgn(V R), the best codes for R, and R = U₂ U₁ᵀ with BᵀV = U₁ S U₂ᵀ, the best rotation for B
 (orthogonal Procrustes); neither can raise the loss. Cost: 2mD² + 2mDL for the PCA, 4mL² an iteration.
+
+Of L > D bits, V has all D principal components, and R (D, L) is the part of a rotation of L dimensions that they meet;
+R Rᵀ = I, and both steps are the same.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ class ITQ(LinearHasher):
     Parameters
     ----------
     n_bits : int, default=32
-        Length of the code; at most the number of features (PCA has no more directions).
+        Length of the code. Of more bits than features, the bits are signs of projections on a tight frame: the
+        rotation is that of vectors with zeros appended up to this length.
     max_iter : int, default=50
         Iterations of the rotation; the authors' 50.
     random_state : int, Generator or None, default=None
@@ -61,7 +65,6 @@ class ITQ(LinearHasher):
     """
 
     name = "itq"
-    _max_bits_reason = "which takes a principal direction for each bit"
     _parameters: ClassVar[Mapping[str, Rule]] = {"max_iter": count()}
 
     def __init__(
@@ -102,7 +105,8 @@ def learn(
     advance: Callable[[float], object] = lambda _: None,
 ) -> tuple[Floats, list[float]]:
     """P R (D, L) and the loss at each iteration, of data whose mean and covariance are known."""
-    return quantize(X, mean, principal_directions(covariance, L), L, rng, threads, max_iter, advance)
+    P = principal_directions(covariance, min(L, len(covariance)))
+    return quantize(X, mean, P, L, rng, threads, max_iter, advance)
 
 
 def quantize(

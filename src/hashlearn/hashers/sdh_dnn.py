@@ -106,7 +106,7 @@ class SDHDNN(DNNHasher):
     Parameters
     ----------
     n_bits : int, default=32
-        Length of the code; at most the number of features (the codes start from ITQ's).
+        Length of the code.
     hidden_units : "auto" or list of int, default="auto"
         Units of the hidden layers, first to last; ``"auto"``: the paper's, interpolated between its lengths.
     samples_per_class : int or None, default=2000

@@ -70,7 +70,7 @@ class UDHDNN(DNNHasher):
     Parameters
     ----------
     n_bits : int, default=32
-        Length of the code; at most the number of features (the codes start from ITQ's).
+        Length of the code.
     hidden_units : "auto" or list of int, default="auto"
         Units of the hidden layers, first to last; ``"auto"``: the paper's, interpolated between its lengths.
     lambda1, lambda2, lambda3, lambda4 : float
@@ -222,6 +222,11 @@ class UDHDNN(DNNHasher):
             )
         if self.solver == "adam" and (self.constraint == "relaxed" or self.decoder != "exact"):
             raise ValueError("solver must be 'lbfgs' for constraint='relaxed' and for decoder='lbfgs'; got 'adam'.")
+        if self.constraint == "relaxed" and self.n_bits > n_features:
+            raise ValueError(
+                f"n_bits must be at most the number of features, n_features={n_features}, for constraint='relaxed', "
+                f"whose bits start from a principal direction each; got {self.n_bits}."
+            )
         if self.constraint == "relaxed" and self.decoder != "exact":
             raise ValueError(f"decoder must be 'exact' for constraint='relaxed'; got {shown(self.decoder)}.")
         if self.constraint == "discrete" and not self.similarity and not self.lambda2:
