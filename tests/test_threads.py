@@ -167,7 +167,7 @@ def test_a_child_does_what_its_parent_has_done():
     import faiss
 
     from hashlearn import ITQ, HammingIndex
-    from hashlearn.evaluation.truth import euclidean_neighbors
+    from hashlearn.evaluation import euclidean_neighbors
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(5000, 16)).astype(np.float32)

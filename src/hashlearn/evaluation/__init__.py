@@ -5,14 +5,19 @@ from typing import Any
 from hashlearn.errors import find_renamed
 from hashlearn.evaluation.diagnostics import BitStatistics, bit_statistics
 from hashlearn.evaluation.metrics import Scores, evaluate, evaluate_all
+from hashlearn.evaluation.neighbors import METRICS, euclidean_neighbors, nearest_neighbors
 from hashlearn.evaluation.protocol import SETTINGS, Protocol, Setting, choose_setting, setting
-from hashlearn.evaluation.truth import Truth, euclidean_neighbors
+from hashlearn.evaluation.retrieval import SearchScores, evaluate_search
+from hashlearn.evaluation.truth import Judgment, Truth, read_judgments
 
 __all__ = [
+    "METRICS",
     "SETTINGS",
     "BitStatistics",
+    "Judgment",
     "Protocol",
     "Scores",
+    "SearchScores",
     "Setting",
     "Truth",
     "bit_statistics",
@@ -20,6 +25,9 @@ __all__ = [
     "euclidean_neighbors",
     "evaluate",
     "evaluate_all",
+    "evaluate_search",
+    "nearest_neighbors",
+    "read_judgments",
     "setting",
 ]
 

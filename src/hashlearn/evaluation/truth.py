@@ -1,29 +1,43 @@
-"""Ground truth: the k nearest neighbors by Euclidean distance, or the items of the same class."""
+"""Ground truth: which items of a database are relevant to each query, and how much."""
 
 from __future__ import annotations
 
-import math
-import operator
+import os
 import warnings
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hashlearn._arrays import Array, Floats, Indices
+from hashlearn.errors import shown
 from hashlearn.labels import label_list, numbered
-from hashlearn.progress import progress_bar
-from hashlearn.storage import cached_array, content_key
 
-__all__ = ["Truth", "euclidean_neighbors"]
+__all__ = ["Judgment", "Truth", "read_judgments"]
 
-_LARGEST = 1e37  # squared lengths whose sums float32 can still represent
-_TINY = 1e-35  # what float32 may lose to underflow, in a sum of a few thousand squares
+
+class Judgment(NamedTuple):
+    """How relevant an item is to a query.
+
+    Attributes
+    ----------
+    query, item : hashable
+        What they are called.
+    grade : float
+        0 or less: not relevant.
+    """
+
+    query: Hashable
+    item: Hashable
+    grade: float
 
 
 class Truth:
-    """The relevant database items of each query. Create it with :meth:`neighbors` or :meth:`labels`.
+    """The relevant database items of each query.
+
+    Create it with :meth:`neighbors`, :meth:`labels` or :meth:`judgments`.
 
     Attributes
     ----------
@@ -43,6 +57,7 @@ class Truth:
         n_database: int | None = None,
         min_database: int = 0,
         holes: bool = False,
+        grades: Sequence[Floats] | None = None,
     ) -> None:
         self.n_queries = len(lists) if list_of_query is None else len(list_of_query)
         self.n_database = n_database
@@ -51,6 +66,7 @@ class Truth:
         self._lists = lists  # of ids; queries may share one
         self._list_of_query = list_of_query  # None: each query has its own, in their order
         self._holes = holes  # whether -1 stands for nothing in a list
+        self._grades = grades  # of each query's list; None: all 1
 
     def relevant(self, query: int) -> Array:
         """Return the ids of the database items that are relevant to a query.
@@ -67,6 +83,21 @@ class Truth:
         """
         ids = self._lists[query if self._list_of_query is None else self._list_of_query[query]]
         return ids[ids >= 0] if self._holes else ids
+
+    def grades(self, query: int) -> Floats:
+        """Return how relevant the items of :meth:`relevant` are: 1 each, unless they were judged.
+
+        Parameters
+        ----------
+        query : int
+            Number of the query, from 0.
+
+        Returns
+        -------
+        grades : ndarray of shape (n_relevant,)
+            Above 0.
+        """
+        return np.ones(len(self.relevant(query))) if self._grades is None else self._grades[query]
 
     @classmethod
     def neighbours(cls, *arguments: Any, **options: Any) -> Truth:
@@ -146,6 +177,112 @@ class Truth:
         members = np.split(order, ends[:-1])
         return cls(members, queries, description=f"equal class labels ({len(codes)} classes)", n_database=len(database))
 
+    @classmethod
+    def judgments(
+        cls,
+        judgments: Iterable[tuple[Hashable, Hashable, float]],
+        query_ids: Sequence[Hashable] | ArrayLike,
+        item_ids: Sequence[Hashable] | ArrayLike,
+    ) -> Truth:
+        """Create the ground truth from judgments of single items, as of a test collection.
+
+        Items that are not judged, or with a grade of 0 or less, are not relevant. Judgments of other queries are left
+        out; a judgment of an unknown item is an error.
+
+        Parameters
+        ----------
+        judgments : iterable of (query, item, grade)
+            As :func:`read_judgments` reads them from a file.
+        query_ids : array-like of shape (n_queries,)
+            What the judgments call each query.
+        item_ids : array-like of shape (n_database,)
+            What the judgments call each item of the database.
+
+        Returns
+        -------
+        Truth
+
+        Examples
+        --------
+        >>> judgments = [("q1", "d3", 2), ("q1", "d1", 1), ("q2", "d1", 0)]
+        >>> truth = Truth.judgments(judgments, ["q1", "q2"], ["d1", "d2", "d3"])
+        >>> truth.relevant(0), truth.grades(0)
+        (array([0, 2]), array([1., 2.]))
+        """
+        queries, items = _numbers(query_ids, "query_ids"), _numbers(item_ids, "item_ids")
+        graded: list[dict[int, float]] = [{} for _ in queries]
+        n = 0
+        for number, judgment in enumerate(judgments, 1):
+            try:
+                query, item, grade = judgment
+                value = float(grade)
+            except (TypeError, ValueError):
+                raise ValueError(f"judgment {number} must be (query, item, grade); got {shown(judgment)}.") from None
+            if query not in queries:
+                continue
+            if item not in items:
+                raise ValueError(f"judgment {number} is of item {shown(item)}, which is not among the item_ids.")
+            if not np.isfinite(value):
+                raise ValueError(f"judgment {number} has the grade {value}; grades must be finite.")
+            if graded[queries[query]].setdefault(items[item], value) != value:
+                raise ValueError(f"judgment {number} gives item {shown(item)} a second grade for the same query.")
+            n += 1
+        if not n:
+            raise ValueError("no judgment is of a query that is among the query_ids.")
+        relevant = [sorted((item, grade) for item, grade in of.items() if grade > 0) for of in graded]
+        return cls(
+            [np.array([item for item, _ in pairs], dtype=np.intp) for pairs in relevant],
+            None,
+            description=f"{n:,} judgments",
+            n_database=len(items),
+            grades=[np.array([grade for _, grade in pairs]) for pairs in relevant],
+        )
+
+
+def read_judgments(path: str | os.PathLike[str]) -> list[Judgment]:
+    """Read judgments from a file of the TREC or the BEIR form.
+
+    A line of TREC's has four columns, separated by white space: query, iteration (not used), item, grade. One of BEIR's
+    has three, separated by tabs, below a line with their names: query, item, grade.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    list of Judgment
+        Queries and items are texts.
+    """
+    judgments = []
+    text = Path(path).read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines(), 1):
+        fields = line.split("\t") if line.count("\t") == 2 else line.split()
+        if not fields:
+            continue
+        try:
+            query, item, grade = fields if len(fields) == 3 else (fields[0], *fields[2:])
+            judgments.append(Judgment(query.strip(), item.strip(), float(grade)))
+        except ValueError:
+            if number == 1 and len(fields) == 3:  # the names of the columns
+                continue
+            raise ValueError(
+                f"{path}, line {number}: a judgment has the columns query, iteration, item and grade, "
+                f"or query, item and grade separated by tabs; got {shown(line)}."
+            ) from None
+    if not judgments:
+        raise ValueError(f"{path} holds no judgments.")
+    return judgments
+
+
+def _numbers(ids: Any, name: str) -> dict[Hashable, int]:
+    """The number of each id, which must be distinct."""
+    values = label_list(ids, name)
+    numbers = {value: number for number, value in enumerate(values)}
+    if not values or len(numbers) < len(values):
+        raise ValueError(f"{name} must be distinct, and at least one.")
+    return numbers
+
 
 def _label_codes(labels: Any, codes: dict[Hashable, int], name: str) -> Indices:
     """Map labels of any hashable type to small integers; new labels are added to ``codes``."""
@@ -153,172 +290,3 @@ def _label_codes(labels: Any, codes: dict[Hashable, int], name: str) -> Indices:
     if not values:
         raise ValueError(f"{name} must not be empty.")
     return numbered(values, codes)
-
-
-def euclidean_neighbors(
-    queries: ArrayLike,
-    database: ArrayLike,
-    k: int,
-    *,
-    cache: bool = False,
-    show_progress: bool | None = None,
-) -> NDArray[np.int32]:
-    """Find the ``k`` nearest database vectors of each query, exactly, ordered by (Euclidean distance, id).
-
-    FAISS finds candidates in float32, and their distances are computed in float64. A query's result is accepted only
-    if rounding in float32 can't have hidden a nearer vector; otherwise the query is searched again with more
-    candidates. Integers that float32 handles without rounding (SIFT) need no float64.
-
-    Parameters
-    ----------
-    queries : (n_queries, n_features)
-    database : (n_database, n_features)
-    k : int
-    cache : bool
-        Keep the result in the cache folder, keyed by the content of both arrays and ``k``. It is then memory-mapped
-        and read-only.
-    show_progress : bool, optional
-        Default: show a progress bar on a terminal only.
-
-    Returns
-    -------
-    (n_queries, k)
-        Database ids, int32.
-
-    Examples
-    --------
-    >>> euclidean_neighbors([[0.0], [9.0]], [[5.0], [1.0], [8.0]], k=2)
-    array([[1, 0],
-           [2, 0]], dtype=int32)
-    """
-    try:
-        k = operator.index(k)
-    except TypeError:
-        raise ValueError(f"k must be a whole number; got {k!r}.") from None
-    queries, database = _vectors(queries, "queries"), _vectors(database, "database")
-    if queries.shape[1] != database.shape[1]:
-        got = f"{queries.shape[1]} and {database.shape[1]}"
-        raise ValueError(f"queries and database must have the same number of features; got {got}.")
-    if not 1 <= k <= len(database):
-        raise ValueError(f"k must be between 1 and {len(database)} (the size of the database); got {k}.")
-
-    def compute() -> NDArray[np.int32]:
-        return _exact_neighbors(queries, database, k, show_progress)
-
-    if not cache:
-        return compute()
-    # The folder keeps its first name, so that caches of earlier versions are found.
-    return cached_array("neighbours", content_key("euclidean 1", queries, database, k), compute)
-
-
-def _vectors(values: ArrayLike, name: str) -> Array:
-    array = np.asarray(values)
-    if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
-        raise ValueError(f"{name} must be numbers (n, n_features), not empty; got {array.dtype} {array.shape}.")
-    if len(array) > np.iinfo(np.int32).max:
-        raise ValueError(f"{name} may have at most 2^31 - 1 rows; got {len(array)}.")
-    if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and max(abs(int(array.min())), int(array.max())) > 2**53:
-        raise ValueError(f"{name} may hold whole numbers up to 2^53, the exact range of float64; got larger ones.")
-    return array
-
-
-def _exact_neighbors(queries: Array, database: Array, k: int, show_progress: bool | None) -> NDArray[np.int32]:
-    import faiss
-
-    n_features = database.shape[1]
-    exact32 = _whole_and_small(queries) and _whole_and_small(database)
-    # Distances don't depend on the origin. A central one keeps the squares, and so the rounding errors, small.
-    origin = np.zeros(n_features) if exact32 else np.asarray(np.mean(database, axis=0, dtype=np.float64))
-    unit = 1.0 if exact32 else _unit(database, origin)
-    base = _as_float32(database, origin, unit)
-    if not np.einsum("ij,ij->i", base, base, dtype=np.float64).max() < _LARGEST:
-        raise ValueError("database must be finite, with no vector 1e18 times longer than a typical one.")
-    index = faiss.IndexFlatL2(n_features)
-    index.add(base)
-    del base  # FAISS has its own copy
-
-    out = np.empty((len(queries), k), dtype=np.int32)
-    slack = 2 * (n_features + 8) * float(np.finfo(np.float32).eps)
-    pending: Indices = np.arange(len(queries))
-    width = k + max(32, k // 20)  # spare candidates, so that ties and rounding rarely need a second round
-    with progress_bar("true neighbors", len(queries), unit="queries", show=show_progress) as advance:
-        while pending.size:
-            width = min(width, len(database))
-            rows = int(max(1, min(1024, (1 << 28) // (16 * width), (1 << 28) // (8 * n_features))))
-            doubtful: list[int] = []
-            for start in range(0, len(pending), rows):
-                batch = pending[start : start + rows]
-                block = _as_float32(queries[batch], origin, unit)
-                lengths = np.einsum("ij,ij->i", block, block, dtype=np.float64)
-                if not lengths.max() < _LARGEST:
-                    raise ValueError(
-                        "queries must be finite, with no vector 1e18 times longer than a typical one of the database."
-                    )
-                rough, ids = index.search(block, width)
-                for i, query in enumerate(batch):
-                    # Sorted by id first, so that the stable sort by distance leaves ties in the order of their ids.
-                    by_id = np.argsort(ids[i])
-                    candidates = ids[i, by_id]
-                    exact = rough[i, by_id] if exact32 else _distances(queries[query], database, candidates)
-                    best = np.argsort(exact, kind="stable")[:k]
-                    out[query] = candidates[best]
-                    # A vector y outside that belongs inside has |y| ≤ |x| + d, d the k-th distance, and float32's
-                    # |rough − true| ≤ 2(n + 8)·eps·(|x|² + |y|²): the cast, both squares, the product, the sums.
-                    kth = float(exact[best[-1]]) * unit**2
-                    reach = lengths[i] + (math.sqrt(lengths[i]) + math.sqrt(kth)) ** 2
-                    error = 0.0 if exact32 else slack * reach + _TINY
-                    if width < len(database) and rough[i, -1] <= kth + error:
-                        doubtful.append(query)
-                    else:
-                        advance(1)
-            pending = np.array(doubtful, dtype=np.intp)
-            width *= 4
-    return out
-
-
-def _whole_and_small(X: Array) -> bool:
-    """Whether float32 computes squared distances of ``X`` without rounding: integers, with all sums below 2^24."""
-    for block in _row_blocks(X):
-        values = block.astype(np.float64)
-        if X.dtype.kind == "f" and not np.array_equal(values, np.rint(values)):
-            return False
-        # |x − y|² ≤ 2|x|² + 2|y|², and each of its partial sums is smaller.
-        if not 4 * np.einsum("ij,ij->i", values, values).max() < 2**24:
-            return False
-    return True
-
-
-def _unit(X: Array, origin: Floats) -> float:
-    """The power of two that scales the typical |x − origin| to about 1, so squares neither underflow nor overflow."""
-    with np.errstate(over="ignore"):
-        lengths = [np.abs(block - origin).max(axis=1) for block in _row_blocks(X)]
-    typical = float(np.median(np.concatenate(lengths)))
-    if not typical < 1e150:
-        raise ValueError("database must be finite, with values below 1e150, whose squares float64 can represent.")
-    return float(2.0 ** -np.floor(np.log2(typical))) if typical > 1e-150 else 1.0
-
-
-def _as_float32(X: Array, origin: Floats, unit: float) -> NDArray[np.float32]:
-    """``(X − origin) · unit``, computed in float64, as contiguous float32; just a cast if both are trivial."""
-    if unit == 1.0 and not origin.any():
-        return np.ascontiguousarray(X, dtype=np.float32)
-    out = np.empty(X.shape, dtype=np.float32)
-    with np.errstate(over="ignore"):  # infinite values are checked afterwards
-        for source, target in zip(_row_blocks(X), _row_blocks(out), strict=True):
-            np.multiply(source - origin, unit, out=target, casting="unsafe")
-    return out
-
-
-def _row_blocks(X: Array) -> Iterator[Array]:
-    rows = max(1, (1 << 22) // X.shape[1])
-    return (X[start : start + rows] for start in range(0, len(X), rows))
-
-
-def _distances(x: Array, database: Array, ids: Array) -> Floats:
-    """Squared distances between ``x`` and the database rows ``ids``, in float64."""
-    out = np.empty(len(ids))
-    rows = max(1, (1 << 20) // len(x))
-    for start in range(0, len(ids), rows):
-        difference = database[ids[start : start + rows]].astype(np.float64) - x
-        out[start : start + rows] = np.einsum("ij,ij->i", difference, difference)
-    return out

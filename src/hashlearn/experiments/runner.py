@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from hashlearn._arrays import Bytes, Ids
 from hashlearn.codes import hamming
 from hashlearn.datasets import Dataset, cifar10_images, deep_hashing_split, load
-from hashlearn.evaluation import Truth, bit_statistics, evaluate, evaluate_all
+from hashlearn.evaluation import Truth, bit_statistics, evaluate, evaluate_all, evaluate_search
 from hashlearn.experiments.grid import Limit, Run
 from hashlearn.experiments.results import Record, all_parameters, changed_parameters, setting_record
 from hashlearn.experiments.scoring import dataset_truth
@@ -258,12 +258,8 @@ def _recalls(hasher: Hasher, query_codes: Bytes, codes: Bytes, dataset: Dataset,
 
 def _recall(name: str, ids: Ids, truth: Truth) -> dict[str, float]:
     """The mean share of the true neighbors that are among the first items found, by their number."""
-    return {
-        f"{name}@{first}": float(
-            np.mean([np.isin(truth.relevant(query), found[:first]).mean() for query, found in enumerate(ids)])
-        )
-        for first in _FIRST
-    }
+    scores = evaluate_search(ids, truth, k=_FIRST)
+    return {f"{name}@{first}": scores[f"recall@{first}"] for first in _FIRST}
 
 
 def _among_queries(query_codes: Bytes, dataset: Dataset, run: Run) -> float:

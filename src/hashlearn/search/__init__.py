@@ -6,8 +6,9 @@ from hashlearn.errors import find_renamed
 from hashlearn.search._answers import MISSING, Matches, Neighbors, Plan
 from hashlearn.search.index import HammingIndex
 from hashlearn.search.real import Scored, search_real
+from hashlearn.search.reranking import rerank
 
-__all__ = ["MISSING", "HammingIndex", "Matches", "Neighbors", "Plan", "Scored", "search_real"]
+__all__ = ["MISSING", "HammingIndex", "Matches", "Neighbors", "Plan", "Scored", "rerank", "search_real"]
 _RENAMED = {
     **{name: f"hashlearn.collection.{name}" for name in ("Collection", "Item", "near_duplicates")},
     "Neighbours": "hashlearn.search.Neighbors",

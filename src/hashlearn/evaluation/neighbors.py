@@ -1,0 +1,342 @@
+"""Exact nearest neighbors by Euclidean distance, cosine or inner product.
+
+FAISS finds candidates in float32, and they are compared again in float64. A query's result is accepted only if rounding
+in float32 can't have hidden a nearer vector; otherwise the query is searched again with more candidates.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hashlearn._arrays import Array, Floats, Indices
+from hashlearn.errors import shown
+from hashlearn.progress import progress_bar
+from hashlearn.storage import cached_array, content_key
+
+__all__ = ["METRICS", "euclidean_neighbors", "nearest_neighbors"]
+
+Metric = Literal["euclidean", "cosine", "inner_product"]
+#: By what vectors can be compared.
+METRICS: tuple[Metric, ...] = ("euclidean", "cosine", "inner_product")
+
+_LARGEST = 1e37  # squared lengths whose sums float32 can still represent
+_TINY = 1e-35  # what float32 may lose to underflow, in a sum of a few thousand squares
+
+
+def nearest_neighbors(
+    queries: ArrayLike,
+    database: ArrayLike,
+    k: int,
+    *,
+    metric: Metric = "euclidean",
+    cache: bool = False,
+    show_progress: bool | None = None,
+) -> NDArray[np.int32]:
+    """Find the ``k`` nearest database vectors of each query, exactly; of equally near ones, those with smaller ids.
+
+    Parameters
+    ----------
+    queries : array-like of shape (n_queries, n_features)
+    database : array-like of shape (n_database, n_features)
+    k : int
+    metric : {"euclidean", "cosine", "inner_product"}, default="euclidean"
+        Nearest are the vectors with the smallest Euclidean distance, or with the largest cosine or inner product.
+    cache : bool, default=False
+        Keep the result in the cache folder, keyed by the content of both arrays, ``k`` and the metric. It is then
+        memory-mapped and read-only.
+    show_progress : bool, optional
+        Default: show a progress bar on a terminal only.
+
+    Returns
+    -------
+    ids : ndarray of shape (n_queries, k), int32
+        Database ids, nearest first.
+
+    Examples
+    --------
+    >>> nearest_neighbors([[1.0, 0.0]], [[9.0, 9.0], [0.5, 0.1], [1.0, 3.0]], k=2, metric="cosine")
+    array([[1, 0]], dtype=int32)
+    >>> nearest_neighbors([[1.0, 0.0]], [[9.0, 9.0], [0.5, 0.1], [1.0, 3.0]], k=2, metric="inner_product")
+    array([[0, 2]], dtype=int32)
+    """
+    if metric not in METRICS:
+        raise ValueError(f"metric must be one of {', '.join(map(repr, METRICS))}; got {shown(metric)}.")
+    try:
+        k = operator.index(k)
+    except TypeError:
+        raise ValueError(f"k must be a whole number; got {k!r}.") from None
+    Q, X = _vectors(queries, "queries"), _vectors(database, "database")
+    if Q.shape[1] != X.shape[1]:
+        raise ValueError(
+            f"queries and database must have the same number of features; got {Q.shape[1]} and {X.shape[1]}."
+        )
+    if not 1 <= k <= len(X):
+        raise ValueError(f"k must be between 1 and {len(X)} (the size of the database); got {k}.")
+
+    def compute() -> NDArray[np.int32]:
+        geometry = _Euclidean(Q, X) if metric == "euclidean" else _Products(X, cosine=metric == "cosine")
+        return _exact_neighbors(Q, len(X), k, geometry, show_progress)
+
+    if not cache:
+        return compute()
+    # The folder and this key keep their first names, so that caches of earlier versions are found.
+    kind = "euclidean 1" if metric == "euclidean" else f"{metric} 1"
+    return cached_array("neighbours", content_key(kind, Q, X, k), compute)
+
+
+def euclidean_neighbors(
+    queries: ArrayLike,
+    database: ArrayLike,
+    k: int,
+    *,
+    cache: bool = False,
+    show_progress: bool | None = None,
+) -> NDArray[np.int32]:
+    """Find the ``k`` nearest database vectors of each query by Euclidean distance: see :func:`nearest_neighbors`.
+
+    Parameters
+    ----------
+    queries : array-like of shape (n_queries, n_features)
+    database : array-like of shape (n_database, n_features)
+    k : int
+    cache : bool, default=False
+    show_progress : bool, optional
+
+    Returns
+    -------
+    ids : ndarray of shape (n_queries, k), int32
+
+    Examples
+    --------
+    >>> euclidean_neighbors([[0.0], [9.0]], [[5.0], [1.0], [8.0]], k=2)
+    array([[1, 0],
+           [2, 0]], dtype=int32)
+    """
+    return nearest_neighbors(queries, database, k, cache=cache, show_progress=show_progress)
+
+
+def _vectors(values: ArrayLike, name: str) -> Array:
+    array = np.asarray(values)
+    if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
+        raise ValueError(f"{name} must be numbers (n, n_features), not empty; got {array.dtype} {array.shape}.")
+    if len(array) > np.iinfo(np.int32).max:
+        raise ValueError(f"{name} may have at most 2^31 - 1 rows; got {len(array)}.")
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and max(abs(int(array.min())), int(array.max())) > 2**53:
+        raise ValueError(f"{name} may hold whole numbers up to 2^53, the exact range of float64; got larger ones.")
+    return array
+
+
+def _exact_neighbors(
+    queries: Array, n: int, k: int, geometry: _Euclidean | _Products, show_progress: bool | None
+) -> NDArray[np.int32]:
+    n_features = queries.shape[1]
+    out = np.empty((len(queries), k), dtype=np.int32)
+    pending: Indices = np.arange(len(queries))
+    width = k + max(32, k // 20)  # spare candidates, so that ties and rounding rarely need a second round
+    with progress_bar("true neighbors", len(queries), unit="queries", show=show_progress) as advance:
+        while pending.size:
+            width = min(width, n)
+            rows = int(max(1, min(1024, (1 << 28) // (16 * width), (1 << 28) // (8 * n_features))))
+            doubtful: list[int] = []
+            for start in range(0, len(pending), rows):
+                batch = pending[start : start + rows]
+                block = geometry.prepared(queries[batch])
+                lengths = np.einsum("ij,ij->i", block, block, dtype=np.float64)
+                rough, ids = geometry.search(block, width)
+                for i, query in enumerate(batch):
+                    # Sorted by id first, so that the stable sort by distance leaves ties in the order of their ids.
+                    by_id = np.argsort(ids[i])
+                    candidates = ids[i, by_id]
+                    exact = geometry.exact(queries[query], candidates, rough[i, by_id])
+                    best = np.argsort(exact, kind="stable")[:k]
+                    out[query] = candidates[best]
+                    if width < n and rough[i, -1] <= geometry.reach(float(exact[best[-1]]), float(lengths[i])):
+                        doubtful.append(query)
+                    else:
+                        advance(1)
+            pending = np.array(doubtful, dtype=np.intp)
+            width *= 4
+    return out
+
+
+class _Euclidean:
+    """Squared Euclidean distances: rough ones in float32, by FAISS, and exact ones in float64.
+
+    Integers that float32 handles without rounding (SIFT) need no float64.
+    """
+
+    def __init__(self, queries: Array, database: Array) -> None:
+        import faiss
+
+        self.database = database
+        self.exact32 = _whole_and_small(queries) and _whole_and_small(database)
+        # Distances don't depend on the origin. A central one keeps the squares, and so the rounding errors, small.
+        zero = np.zeros(database.shape[1])
+        self.origin = zero if self.exact32 else np.asarray(np.mean(database, axis=0, dtype=np.float64))
+        self.unit = 1.0 if self.exact32 else _unit(database, self.origin)
+        base = _as_float32(database, self.origin, self.unit)
+        if not np.einsum("ij,ij->i", base, base, dtype=np.float64).max() < _LARGEST:
+            raise ValueError("database must be finite, with no vector 1e18 times longer than a typical one.")
+        self.index = faiss.IndexFlatL2(database.shape[1])
+        self.index.add(base)  # a copy of its own
+        self.slack = _slack(database.shape[1])
+
+    def prepared(self, queries: Array) -> NDArray[np.float32]:
+        block = _as_float32(queries, self.origin, self.unit)
+        if not np.einsum("ij,ij->i", block, block, dtype=np.float64).max() < _LARGEST:
+            raise ValueError(
+                "queries must be finite, with no vector 1e18 times longer than a typical one of the database."
+            )
+        return block
+
+    def search(self, block: NDArray[np.float32], width: int) -> tuple[Array, Array]:
+        rough, ids = self.index.search(block, width)
+        return rough, ids
+
+    def exact(self, query: Array, ids: Array, rough: Array) -> Array:
+        return rough if self.exact32 else _distances(query, self.database, ids)
+
+    def reach(self, kth: float, length: float) -> float:
+        """The largest rough distance that a vector nearer than ``kth`` may have; ``length``: the query's, squared.
+
+        A vector y outside of the candidates that belongs inside has |y| ≤ |x| + d, d the k-th distance, and float32's
+        |rough − true| ≤ 2(n + 8)·eps·(|x|² + |y|²): the cast, both squares, the product, the sums.
+        """
+        scaled = kth * self.unit**2
+        lengths = length + (math.sqrt(length) + math.sqrt(scaled)) ** 2
+        return scaled + (0.0 if self.exact32 else self.slack * lengths + _TINY)
+
+
+class _Products:
+    """Negated inner products: rough ones in float32, by FAISS, and exact ones in float64.
+
+    Queries, and vectors unless they are divided by their lengths for cosines, are divided by powers of two, so that
+    products neither vanish nor overflow, and those that are equal stay so.
+    """
+
+    def __init__(self, database: Array, *, cosine: bool) -> None:
+        import faiss
+
+        self.database, self.cosine = database, cosine
+        lengths = _lengths(database, "database")
+        if cosine:
+            if len(zeros := np.flatnonzero(lengths == 0)):
+                raise ValueError(f"database row {zeros[0]} is zero, and has no cosine with anything.")
+            self.divisors = lengths
+        else:
+            self.divisors = _powers_of_two(lengths.max(keepdims=True))
+        base = np.empty(database.shape, dtype=np.float32)
+        for start, rows in _numbered_blocks(database):
+            base[start : start + len(rows)] = rows / self._divisors(slice(start, start + len(rows)))[:, None]
+        self.index = faiss.IndexFlatIP(database.shape[1])
+        self.index.add(base)
+        # |rough − true| ≤ (n + 8)·eps·|x||y|, and both lengths are below 2.
+        self.error = 2 * _slack(database.shape[1]) + _TINY
+
+    def _divisors(self, rows: slice | Array) -> Floats:
+        return self.divisors[rows] if self.cosine else self.divisors
+
+    def prepared(self, queries: Array) -> NDArray[np.float32]:
+        return _scaled_rows(queries, self.cosine).astype(np.float32)
+
+    def search(self, block: NDArray[np.float32], width: int) -> tuple[Array, Array]:
+        rough, ids = self.index.search(block, width)
+        return -rough, ids
+
+    def exact(self, query: Array, ids: Array, rough: Array) -> Floats:
+        [x] = _scaled_rows(query[None], self.cosine)
+        out = np.empty(len(ids))
+        rows = max(1, (1 << 20) // len(x))
+        for start in range(0, len(ids), rows):
+            part = ids[start : start + rows]
+            Y = self.database[part] / self._divisors(part)[:, None]
+            # Each sum by itself, so that equal vectors have equal products.
+            out[start : start + rows] = -np.einsum("ij,j->i", Y, x, dtype=np.float64)
+        return out
+
+    def reach(self, kth: float, length: float) -> float:
+        """The largest rough value that a vector nearer than ``kth`` may have."""
+        return kth + self.error
+
+
+def _slack(n_features: int) -> float:
+    return 2 * (n_features + 8) * float(np.finfo(np.float32).eps)
+
+
+def _lengths(X: Array, name: str) -> Floats:
+    """Lengths of the rows, in float64."""
+    lengths = np.empty(len(X))
+    with np.errstate(over="ignore"):  # refused below
+        for start, rows in _numbered_blocks(X):
+            lengths[start : start + len(rows)] = np.linalg.norm(rows.astype(np.float64), axis=1)
+    if len(wrong := np.flatnonzero(~((lengths < 1e150) & ((lengths > 1e-150) | (lengths == 0))))):
+        raise ValueError(f"{name} must be finite, with lengths between 1e-150 and 1e150; row {wrong[0]} is not.")
+    return lengths
+
+
+def _scaled_rows(queries: Array, cosine: bool) -> Floats:
+    lengths = _lengths(queries, "queries")
+    if cosine and not lengths.all():
+        raise ValueError("queries must not have rows of zeros, which have no cosine with anything.")
+    rows: Floats = queries / _powers_of_two(lengths)[:, None]
+    return rows
+
+
+def _powers_of_two(lengths: Floats) -> Floats:
+    """The largest powers of two that are at most the lengths; 1 for 0."""
+    return np.where(lengths > 0, 2.0 ** np.floor(np.log2(np.where(lengths > 0, lengths, 1))), 1)
+
+
+def _whole_and_small(X: Array) -> bool:
+    """Whether float32 computes squared distances of ``X`` without rounding: integers, with all sums below 2^24."""
+    for _, block in _numbered_blocks(X):
+        values = block.astype(np.float64)
+        if X.dtype.kind == "f" and not np.array_equal(values, np.rint(values)):
+            return False
+        # |x − y|² ≤ 2|x|² + 2|y|², and each of its partial sums is smaller.
+        if not 4 * np.einsum("ij,ij->i", values, values).max() < 2**24:
+            return False
+    return True
+
+
+def _unit(X: Array, origin: Floats) -> float:
+    """The power of two that scales the typical |x − origin| to about 1, so squares neither underflow nor overflow."""
+    with np.errstate(over="ignore"):
+        lengths = [np.abs(block - origin).max(axis=1) for _, block in _numbered_blocks(X)]
+    typical = float(np.median(np.concatenate(lengths)))
+    if not typical < 1e150:
+        raise ValueError("database must be finite, with values below 1e150, whose squares float64 can represent.")
+    return float(2.0 ** -np.floor(np.log2(typical))) if typical > 1e-150 else 1.0
+
+
+def _as_float32(X: Array, origin: Floats, unit: float) -> NDArray[np.float32]:
+    """``(X − origin) · unit``, computed in float64, as contiguous float32; just a cast if both are trivial."""
+    if unit == 1.0 and not origin.any():
+        return np.ascontiguousarray(X, dtype=np.float32)
+    out = np.empty(X.shape, dtype=np.float32)
+    with np.errstate(over="ignore"):  # infinite values are checked afterwards
+        for start, rows in _numbered_blocks(X):
+            np.multiply(rows - origin, unit, out=out[start : start + len(rows)], casting="unsafe")
+    return out
+
+
+def _numbered_blocks(X: Array) -> Iterator[tuple[int, Array]]:
+    """Blocks of rows, each with the number of its first row."""
+    rows = max(1, (1 << 22) // X.shape[1])
+    return ((start, X[start : start + rows]) for start in range(0, len(X), rows))
+
+
+def _distances(x: Array, database: Array, ids: Array) -> Floats:
+    """Squared distances between ``x`` and the database rows ``ids``, in float64."""
+    out = np.empty(len(ids))
+    rows = max(1, (1 << 20) // len(x))
+    for start in range(0, len(ids), rows):
+        difference = database[ids[start : start + rows]].astype(np.float64) - x
+        out[start : start + rows] = np.einsum("ij,ij->i", difference, difference)
+    return out
