@@ -8,7 +8,7 @@ from scipy.linalg import orthogonal_procrustes
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
-from hashlearn import ITQ, LSH
+from hashlearn import ITQ, LSH, PCASign, Sign
 from hashlearn.hashers._linear import mean_and_covariance, principal_directions
 from hashlearn.threads import cores, thread_map
 
@@ -105,6 +105,35 @@ def test_itq_max_iter_counts(X):
     short, long = (ITQ(16, max_iter=n, random_state=0).fit(X) for n in (2, 30))
     assert (short.n_iter_, long.n_iter_) == (2, 30)
     assert long.quantization_loss_[-1] < short.quantization_loss_[-1]
+
+
+@pytest.mark.parametrize("n_bits", [64, 10])
+def test_sign_compares_the_first_features_with_their_thresholds(X, n_bits):
+    first = X[:, :n_bits]
+    for threshold, t in (("zero", 0), ("mean", first.mean(axis=0)), ("median", np.median(first, axis=0))):
+        hasher = Sign(n_bits, threshold=threshold).fit(X)
+        np.testing.assert_array_equal(hasher.transform(X), first >= t)
+        np.testing.assert_allclose(hasher.query_values(X), first - t, atol=1e-12)
+
+
+def test_medians_of_many_samples_are_those_of_some():
+    X = np.random.default_rng(0).standard_normal((200_000, 3), dtype=np.float32)
+    hasher = Sign(3, threshold="median").fit(X)
+    assert (hasher.threshold_ != np.median(X, axis=0)).any()
+    share = hasher.transform(X).mean(axis=0)
+    np.testing.assert_allclose(share, 0.5, atol=0.01)
+
+
+def test_sign_without_thresholds_learns_nothing_and_does_not_warn(X, recwarn):
+    few, many = (Sign(64).fit(rows) for rows in (X[:5], X))
+    np.testing.assert_array_equal(few.encode(X), many.encode(X))
+    assert not recwarn
+
+
+def test_pca_sign_is_the_sign_of_scikit_learns_components(X):
+    V = PCA(20, svd_solver="full").fit_transform(X)
+    H = PCASign(20).fit(X).decision_function(X)
+    np.testing.assert_allclose(np.abs(H), np.abs(V), atol=1e-8)
 
 
 @pytest.mark.parametrize("n_bits", [65, 100, 256])

@@ -14,9 +14,11 @@ from hashlearn.hashers.ksh import KSH
 from hashlearn.hashers.label_hash import LabelHash
 from hashlearn.hashers.lsh import LSH
 from hashlearn.hashers.neighbor_hash import NeighborHash
+from hashlearn.hashers.pca_sign import PCASign
 from hashlearn.hashers.sdh import SDH
 from hashlearn.hashers.sdh_dnn import SDHDNN
 from hashlearn.hashers.sh import SH
+from hashlearn.hashers.sign import Sign
 from hashlearn.hashers.sph import SPH
 from hashlearn.hashers.udh_dnn import UDHDNN
 
@@ -24,7 +26,8 @@ from hashlearn.hashers.udh_dnn import UDHDNN
 METHODS: dict[str, type[Hasher]] = {
     method.name: method
     for method in (
-        LSH, SH, ITQ, SPH, KMH, BA, DH, SDH, ITQCCA, KSH, BRE, UDHDNN, SDHDNN, NeighborHash, LabelHash, DecoderHash,
+        LSH, Sign, PCASign, SH, ITQ, SPH, KMH, BA, DH, SDH, ITQCCA, KSH, BRE, UDHDNN, SDHDNN,
+        NeighborHash, LabelHash, DecoderHash,
     )
 }  # fmt: skip
 
