@@ -105,6 +105,18 @@ def test_itq_is_compared_at_every_length():
     assert set(choose(X, 8, random_state=0).scores) == {"neighbor-hash", "itq"}
 
 
+@pytest.mark.slow
+def test_normalized_candidates_are_judged_by_cosine(digits):
+    """Of vectors whose lengths are noise, ITQ finds neighbors by cosine only if it brings them to unit length."""
+    X = digits.train[:600] * np.random.default_rng(0).lognormal(0, 2, (600, 1))
+    choice = choose(X, 16, normalize=True, random_state=0)
+    assert choice.hasher.normalize
+    plain = choose(digits.train[:600] / np.linalg.norm(digits.train[:600], axis=1, keepdims=True), 16, random_state=0)
+    assert choice.scores["itq"] == pytest.approx(plain.scores["itq"], abs=0.02)
+    assert recommended(64, normalize=True).normalize
+    assert choose(X, 16, digits.train_labels[:600], normalize=True, random_state=0).scores["sdh"] > 0.5
+
+
 def test_few_vectors_are_not_compared(digits):
     choice = choose(digits.train[:99], 16)
     assert choice.scores == {}

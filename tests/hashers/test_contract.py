@@ -25,8 +25,9 @@ import hashlearn
 from hashlearn import codes
 from hashlearn.errors import ModelFileError
 from hashlearn.hashers import ModelMetadata
+from hashlearn.hashers._blocks import is_mapped, unit_copy
 from hashlearn.hashers._model_file import _content
-from hashlearn.hashers.steps import compile_steps
+from hashlearn.hashers.steps import compile_steps, unit_rows
 
 METHODS = hashlearn.METHODS
 every_method = pytest.mark.parametrize("name", METHODS)
@@ -578,6 +579,53 @@ def test_the_steps_are_the_encoder(name, data):
 
 
 @every_method
+def test_normalize_is_training_and_encoding_of_unit_vectors(name, data, tmp_path):
+    X, y = data
+    X = X * np.linspace(0.1, 10, len(X), dtype=np.float32)[:, None]
+    options = {"sdh": {"unit_length": False}}.get(name, {})
+    unit = unit_rows(X)
+    expected = new(name, n_bits=12, random_state=0, **options).fit(unit, y)
+    hasher = new(name, n_bits=12, random_state=0, normalize=True, **options).fit(X, y)
+    np.testing.assert_array_equal(hasher.decision_function(X), expected.decision_function(unit))
+    np.testing.assert_array_equal(hasher.encode(X), expected.encode(unit))
+    if hasher.has_query_values:
+        np.testing.assert_array_equal(hasher.query_values(X), expected.query_values(unit))
+    np.testing.assert_array_equal(hasher.encode(2 * X), hasher.encode(X))  # a power of two: no other roundings
+    values = compile_steps(hasher.encoder_steps(), np.float32)(X)
+    np.testing.assert_allclose(values, hasher.decision_function(X), rtol=1e-4, atol=1e-5 * np.abs(values).max())
+    hasher.save(tmp_path / "model")
+    loaded = hashlearn.load(tmp_path / "model")
+    assert loaded.normalize
+    np.testing.assert_array_equal(loaded.encode(X), hasher.encode(X))
+    with pytest.raises(ValueError, match="normalize was changed to False after fit: fit again"):
+        hasher.set_params(normalize=False).save(tmp_path / "model")
+
+
+def test_normalize_of_whole_numbers_zeros_and_large_files(data, tmp_path, set_free_memory):
+    X = data[0].astype(np.uint8)
+    X[3] = 0
+    hasher = new("itq", n_bits=12, normalize=True, random_state=0).fit(X)
+    assert np.isfinite(hasher.decision_function(X)).all()
+    expected = hasher.encode(X)
+    np.testing.assert_array_equal(hasher.encode(X.astype(np.float32)), expected)
+    np.save(tmp_path / "x.npy", X)
+    set_free_memory(1 << 10)  # the unit vectors go to a file
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    again = new("itq", n_bits=12, normalize=True, random_state=0).fit(mapped)
+    np.testing.assert_array_equal(again.encode(X), expected)
+
+
+def test_unit_vectors_of_a_file_too_large_for_memory_are_in_a_file(data, tmp_path, set_free_memory):
+    np.save(tmp_path / "x.npy", data[0])
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert not is_mapped(unit_copy(mapped))
+    set_free_memory(1 << 10)
+    assert is_mapped(unit_copy(mapped))
+    assert not is_mapped(unit_copy(data[0]))
+    np.testing.assert_array_equal(unit_copy(mapped), unit_rows(data[0]))
+
+
+@every_method
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_values_that_are_not_finite_are_refused_in_plain_words(name, bad, data):
     X = data[0].copy()
@@ -644,6 +692,9 @@ def test_tensors_of_any_kind_are_read(data):
         ("dh", {"solver": "lbfgs", "learning_rate": 0.1}, "learning_rate has no effect for solver='lbfgs'"),
         ("dh", {"solver": "lbfgs", "tol": 0.1}, "tol has no effect for solver='lbfgs'"),
         ("ba", {"init": "pca", "random_state": 0}, "random_state has no effect for init='pca'"),
+        ("sign", {"threshold": "zero", "normalize": True}, "normalize has no effect for threshold='zero'"),
+        ("lsh", {"center": False, "normalize": True}, "normalize has no effect for center=False"),
+        ("sdh", {"normalize": True}, "normalize has no effect for unit_length=True"),
     ],
 )
 def test_a_parameter_without_effect_is_refused(name, parameters, words, data):

@@ -126,6 +126,7 @@ def test_of_vectors_as_many_and_as_long_as_real_ones(name, tmp_path):
         ("sdh", {"unit_length": False, "sigma": None}),
         ("sdh", {"sigma": None}),
         ("bre", {"kernel": "rbf"}),
+        *((name, {"normalize": True}) for name in ("itq", "neighbor-hash", "ksh", "sph")),
         ("dh", {"scale": None}),
         ("dh", {"scale": 0.5, "hidden_units": [20]}),
         ("dh", {"hidden_units": []}),
@@ -255,8 +256,8 @@ def test_a_method_of_ones_own_is_exported_by_its_steps(digits, tmp_path):
     class Odd(hashlearn.LSH):
         name = "odd"
 
-        def encoder_steps(self):
-            return [*super().encoder_steps(), Activation("relu"), Center(np.ones(self.n_bits_))]
+        def _encoder_steps(self):
+            return [*super()._encoder_steps(), Activation("relu"), Center(np.ones(self.n_bits_))]
 
     hasher = Odd(4, random_state=0).fit(digits[0])
     export_onnx(hasher, tmp_path / "m.onnx")

@@ -27,8 +27,8 @@ from hashlearn.progress import count
 if TYPE_CHECKING:
     from hashlearn.hashers import Hasher
 
-# Parameters of every method that are options: --bits and --seed.
-_OPTIONS = ("n_bits", "random_state")
+# Parameters of every method that are options: --bits, --normalize and --seed.
+_OPTIONS = ("n_bits", "normalize", "random_state")
 
 
 def methods(as_json: AsJson = False) -> None:
@@ -79,6 +79,9 @@ def fit(
             "the order of their sorted paths. folders: the subfolder of INPUT that a picture is in.",
         ),
     ] = None,
+    normalize: Annotated[
+        bool, typer.Option("--normalize", help="Bring vectors to unit length first: for cosine similarity.")
+    ] = False,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of all random choices: of the sample and of the method. Default: 0.")
     ] = None,
@@ -107,6 +110,8 @@ def fit(
 
     Example: hashlearn fit photos --method sdh --labels folders --bits 16 --out photos.model
 
+    Example: hashlearn fit embeddings.npy --normalize --bits 128 --out my.model
+
     Example: hashlearn fit vectors.npy -m itq -b 64 -p max_iter=100 -o my.model
     """
     from hashlearn.compare import choose, recommended
@@ -115,15 +120,15 @@ def fit(
     inputs.check_out(out, input, None if labels == inputs.FOLDERS else labels)
     if method == "auto":
         refuse_options("--method is auto", parameter=parameter)
-        hasher = recommended(bits, supervised=labels is not None, random_state=seed or 0)
+        hasher = recommended(bits, supervised=labels is not None, normalize=normalize, random_state=seed or 0)
     else:
-        hasher = make_hasher(method, bits, seed, parameter or [])
+        hasher = make_hasher(method, bits, seed, parameter or [], normalize=normalize)
     options: dict[str, Any] = {"features": features, "side": side, "key": key, "source": source, "split": split}
     data = inputs.read_training(input, hasher, labels=labels, sample=sample, seed=seed, **options)
     start = time.perf_counter()
     chosen: dict[str, Any] = {}
     if method == "auto":
-        choice = choose(data.X, bits, data.labels, random_state=seed or 0)
+        choice = choose(data.X, bits, data.labels, normalize=normalize, random_state=seed or 0)
         hasher, method = choice.hasher, choice.hasher.name
         chosen = {"scores": choice.scores, "reason": choice.reason}
         note(f"--method auto: {choice.reason}")
@@ -140,7 +145,7 @@ def fit(
     show(result | summary, as_json, text)
 
 
-def make_hasher(method: str, bits: int, seed: int | None, parameters: list[str]) -> Hasher:
+def make_hasher(method: str, bits: int, seed: int | None, parameters: list[str], *, normalize: bool = False) -> Hasher:
     from hashlearn.errors import check_name, shown
     from hashlearn.hashers import METHODS
 
@@ -152,7 +157,7 @@ def make_hasher(method: str, bits: int, seed: int | None, parameters: list[str])
             raise ValueError(f"-p takes name=value; got {shown(text)}.")
         check_name(f"parameter of {method}", name, parameter_names(METHODS[method]))
         chosen[name] = _parse_parameter(value)
-    hasher = METHODS[method](n_bits=bits, **chosen)
+    hasher = METHODS[method](n_bits=bits, normalize=normalize, **chosen)
     if hasher.is_random:
         hasher.set_params(random_state=seed or 0)
     return hasher

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.utils import check_array
 
 from hashlearn.errors import check_count
-from hashlearn.evaluation import Truth, euclidean_neighbors, evaluate
+from hashlearn.evaluation import Truth, evaluate, nearest_neighbors
 from hashlearn.hashers import Hasher
 from hashlearn.hashers.decoder_hash import DecoderHash
 from hashlearn.hashers.itq import ITQ
@@ -69,6 +69,7 @@ def recommended(
     supervised: bool = False,
     query: str = "code",
     n_features: int | None = None,
+    normalize: bool = False,
     random_state: Any = None,
 ) -> Hasher:
     """Return the method whose codes of this length measured best, not fitted yet.
@@ -89,6 +90,8 @@ def recommended(
     n_features : int, optional
         Features of the vectors; required with ``query="real"``, and not allowed otherwise. With at least two bits for
         every three features the method is DecoderHash, with fewer NeighborHash.
+    normalize : bool, default=False
+        Whether the model brings vectors to unit length first: for cosine similarity.
     random_state : int, Generator or None, default=None
         Seed of the method.
 
@@ -112,13 +115,14 @@ def recommended(
     if (n_features is not None) != (query == "real"):
         words = "be given" if query == "real" else "not be given"
         raise ValueError(f"n_features must {words} with query={query!r}.")
+    options: dict[str, Any] = {"normalize": normalize, "random_state": random_state}
     if supervised:
-        return LabelHash(n_bits, random_state=random_state)
+        return LabelHash(n_bits, **options)
     if query == "code":
-        return NeighborHash(n_bits, random_state=random_state)
+        return NeighborHash(n_bits, **options)
     if n_bits >= _DECODER_SHARE * check_count("n_features", n_features):
-        return DecoderHash(n_bits, random_state=random_state)
-    return NeighborHash(n_bits, query="real", **_FOR_REAL_QUERIES, random_state=random_state)
+        return DecoderHash(n_bits, **options)
+    return NeighborHash(n_bits, query="real", **_FOR_REAL_QUERIES, **options)
 
 
 def choose(
@@ -126,6 +130,7 @@ def choose(
     n_bits: int = 32,
     y: Any = None,
     *,
+    normalize: bool = False,
     random_state: int | None = None,
     show_progress: bool | None = None,
 ) -> Choice:
@@ -146,6 +151,8 @@ def choose(
     y : array-like of shape (n_samples,) or (n_samples, n_classes), optional
         Labels. Without them, methods that need none are compared. Several labels of a vector, or none (None, NaN, −1),
         as in :class:`LabelHash`, leave no choice but that method.
+    normalize : bool, default=False
+        Whether models bring vectors to unit length first. Held-out vectors then search for their neighbors by cosine.
     random_state : int, optional
         Seed of the sample and of all methods.
     show_progress : bool, optional
@@ -171,10 +178,10 @@ def choose(
     n_labels = matrix.shape[0] if matrix is not None else len(X if labels is None else labels)
     if n_labels != len(X):
         raise ValueError(f"y must have a label for each of the {len(X):,} vectors; it has {n_labels:,}.")
-    first = recommended(n_bits, supervised=y is not None, random_state=random_state)
+    first = recommended(n_bits, supervised=y is not None, normalize=normalize, random_state=random_state)
     if len(X) < _LEAST:
         if y is None:  # with so few vectors, neighbors teach nothing
-            first = ITQ(n_bits, random_state=random_state)
+            first = ITQ(n_bits, normalize=normalize, random_state=random_state)
         return Choice(first, {}, f"{len(X):,} vectors are too few to compare methods on, so {first.name} is used.")
     if matrix is not None or (labels is not None and any(label is None or label == -1 for label in labels)):
         reason = f"only {first.name} learns from several labels of a vector, and from vectors without labels."
@@ -199,7 +206,8 @@ def choose(
         check_array(rows, input_name="X")
     if labels is None:
         queries, database, k = X[held_out], train, min(_NEIGHBORS, len(train))
-        truth = Truth.neighbors(euclidean_neighbors(queries, database, k, show_progress=False))
+        metric: Literal["cosine", "euclidean"] = "cosine" if normalize else "euclidean"
+        truth = Truth.neighbors(nearest_neighbors(queries, database, k, metric=metric, show_progress=False))
     else:
         queries, database = X[held_out[::2]], X[held_out[1::2]]
         truth = Truth.labels(asked, found)
@@ -227,14 +235,15 @@ def _shows(hasher: Hasher) -> bool:
 
 def _candidates(first: Hasher) -> dict[str, Hasher]:
     """The recommended method, variants of it, and the best of the others, by their descriptions."""
-    n_bits, seed = first.n_bits, first.get_params()["random_state"]
+    n_bits, parameters = first.n_bits, first.get_params()
+    options = {name: parameters[name] for name in ("normalize", "random_state")}
     candidates: dict[str, Hasher] = {first.name: first}
     if first.supervised:
-        candidates["sdh"] = SDH(n_bits, random_state=seed)
+        candidates["sdh"] = SDH(n_bits, random_state=options["random_state"])  # always of unit vectors
     else:
         for value in _SHARPNESS if n_bits > _CELL_BITS else ():
-            candidates[f"neighbor-hash, sharpness={value:g}"] = NeighborHash(n_bits, sharpness=value, random_state=seed)
+            candidates[f"neighbor-hash, sharpness={value:g}"] = NeighborHash(n_bits, sharpness=value, **options)
         if n_bits > _CELL_BITS:
-            candidates["neighbor-hash, loss=distances"] = NeighborHash(n_bits, loss="distances", random_state=seed)
-        candidates["itq"] = ITQ(n_bits, random_state=seed)
+            candidates["neighbor-hash, loss=distances"] = NeighborHash(n_bits, loss="distances", **options)
+        candidates["itq"] = ITQ(n_bits, **options)
     return candidates

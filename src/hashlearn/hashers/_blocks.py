@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import copy
 import mmap
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from hashlearn._arrays import Array, Floats, Indices
-from hashlearn.hashers.steps import Float, compute_type
+from hashlearn.hashers.steps import Float, compute_type, unit_rows
 from hashlearn.memory import free_memory
-from hashlearn.threads import ThreadMap, cores
+from hashlearn.threads import ThreadMap, cores, thread_map
 
 R = TypeVar("R")
 
@@ -202,6 +203,24 @@ def _even_parts(m: int) -> list[list[slice]]:
 def _cut(part: slice, n: int) -> list[slice]:
     size = part.stop - part.start
     return [slice(part.start + size * i // n, part.start + size * (i + 1) // n) for i in range(n)]
+
+
+def unit_copy(X: Array) -> Array:
+    """Copy the rows, brought to unit length; those of a memory map that is too large for memory into another file."""
+    dtype = compute_type(X.dtype)
+    out: Array
+    if is_mapped(X) and X.size * np.dtype(dtype).itemsize > _SHARE_OF_MEMORY * free_memory():
+        with tempfile.TemporaryFile() as file:  # the map keeps it until nobody needs it
+            out = np.memmap(file, dtype=dtype, shape=X.shape)
+    else:
+        out = np.empty(X.shape, dtype=dtype)
+
+    def work(rows: slice) -> None:
+        out[rows] = unit_rows(X[rows].astype(dtype))
+
+    with thread_map() as threads:
+        threads(work, row_blocks(X))
+    return out
 
 
 def is_mapped(X: Array) -> bool:

@@ -108,7 +108,7 @@ class KernelHasher(Hasher):
     def _kernel_steps(self) -> list[Step]:
         return kernel_steps(self.anchors_, None if self._is_linear else float(self.bandwidth_), unit=self._unit)
 
-    def encoder_steps(self) -> list[Step]:
+    def _encoder_steps(self) -> list[Step]:
         if self._is_linear:  # xᵀ (anchorsᵀ A)
             return [Center(self.offset_), Affine(self.anchors_.T @ self.weights_, self.intercept_)]
         return [Center(self.offset_), *self._kernel_steps(), Affine(self.weights_, self.intercept_)]

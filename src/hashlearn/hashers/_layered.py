@@ -83,7 +83,7 @@ class LayeredHasher(Hasher):
             layers.append(Layer(getattr(self, f"W{i}_"), getattr(self, f"c{i}_")))
         raise AssertionError
 
-    def encoder_steps(self) -> list[Step]:
+    def _encoder_steps(self) -> list[Step]:
         steps: list[Step] = [Center(self.offset_)]
         scale = self.scale_
         for W, c in self.layers_:

@@ -17,7 +17,7 @@ class LinearHasher(Hasher):
     mean_: Floats
     components_: Floats
 
-    def encoder_steps(self) -> list[Step]:
+    def _encoder_steps(self) -> list[Step]:
         return [Center(self.mean_), Affine(self.components_)]
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:

@@ -124,7 +124,7 @@ def _describe(hasher: Hasher, metadata: ModelMetadata) -> tuple[dict[str, Any], 
     """The header of a model's file, and its arrays."""
     n_features = int(hasher.n_features_in_)
     hasher._check_unchanged()
-    names = getattr(hasher, "feature_names_in_", None)
+    names, later = getattr(hasher, "feature_names_in_", None), hasher.later_parameters()
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -136,7 +136,7 @@ def _describe(hasher: Hasher, metadata: ModelMetadata) -> tuple[dict[str, Any], 
         "parameters": {
             hasher._saved_names.get(name, name): None if name in hasher._not_saved else _to_json(name, value)
             for name, value in hasher.get_params(deep=False).items()
-            if name not in hasher._later_parameters or value != hasher._later_parameters[name]
+            if name not in later or value != later[name]
         },
         "info": metadata.to_info(),
     }
@@ -215,7 +215,7 @@ def _read(file: IO[bytes], path: str, expected: type[H]) -> H:
     if isinstance(parameters, dict):
         present = {saved: name for name, saved in method._saved_names.items()}
         parameters = {present.get(name, name): value for name, value in parameters.items()}
-        parameters = {**method._later_parameters, **parameters}
+        parameters = {**method.later_parameters(), **parameters}
     if not isinstance(parameters, dict) or sorted(parameters) != sorted(names) or parameters["n_bits"] != n_bits:
         raise refuse(f"{method.name} takes the parameters {', '.join(names)}, n_bits {n_bits}; got {shown(parameters)}")
 
@@ -257,6 +257,7 @@ def _read(file: IO[bytes], path: str, expected: type[H]) -> H:
         raise refuse("its metadata is damaged: its SHA-256 differs")
     hasher.n_features_in_ = n_features
     hasher.n_bits_ = n_bits
+    hasher._normalized = bool(hasher.normalize)
     hasher.metadata_ = ModelMetadata.from_info(info)
     return hasher
 

@@ -88,6 +88,8 @@ class BA(LinearHasher):
     z_step : {"auto", "groups"}, default="auto"
         ``"auto"``: exact up to 16 bits, in groups of 8 beyond. ``"groups"``: in groups of 8 at any length (up to 8
         bits the same).
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
     random_state : int, Generator or None, default=None
         Seed of ITQ's first rotation, for ``init="itq"`` only: nothing else is drawn.
     show_progress : bool, default=None
@@ -132,6 +134,7 @@ class BA(LinearHasher):
         C: float = 100.0,
         solver: str = "newton",
         z_step: str = "auto",
+        normalize: bool = False,
         random_state: Any = None,
         show_progress: bool | None = None,
     ) -> None:
@@ -143,6 +146,7 @@ class BA(LinearHasher):
         self.C = C
         self.solver = solver
         self.z_step = z_step
+        self.normalize = normalize
         self.random_state = random_state
         self.show_progress = show_progress
 
@@ -195,7 +199,7 @@ class BA(LinearHasher):
         rng = np.random.default_rng(self.random_state)
         return itq.learn(X, self.mean_, covariance, self.n_bits_, rng, threads)[0]
 
-    def encoder_steps(self) -> list[Step]:
+    def _encoder_steps(self) -> list[Step]:
         return [Center(self.mean_), Affine(self.components_, self.intercept_)]
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:

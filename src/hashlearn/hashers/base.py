@@ -17,10 +17,20 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from hashlearn._arrays import Array, Floats, from_torch
 from hashlearn.codes import MAX_BITS, check_codes, n_bytes, pack, sign_bits
 from hashlearn.errors import shown
-from hashlearn.hashers._blocks import row_blocks
+from hashlearn.hashers._blocks import row_blocks, unit_copy
 from hashlearn.hashers._model_file import ModelMetadata, read_model, write_model
 from hashlearn.hashers._parameters import FLAG, SEED, Rule, count, optional
-from hashlearn.hashers.steps import Float, Margins, Spheres, Step, compile_steps, compute_type, width
+from hashlearn.hashers.steps import (
+    Float,
+    Margins,
+    Spheres,
+    Step,
+    UnitLength,
+    compile_steps,
+    compute_type,
+    unit_rows,
+    width,
+)
 from hashlearn.labels import label_list
 from hashlearn.threads import thread_map
 
@@ -37,7 +47,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     - ``_parameters``: the rule for each parameter (:mod:`._parameters`);
     - ``_fit(X, y)``: learn from the checked ``X``; learned attributes end in ``_``;
-    - ``encoder_steps()``: the encoder, as a list of plain steps;
+    - ``_encoder_steps()``: the encoder, as a list of plain steps;
     - ``_state(n_features, n_bits)``: names and shapes of the learned arrays, for saving and checking;
     - ``_check_parameters(n_features)`` and ``_unused()``, if it has rules that involve several parameters.
     """
@@ -53,28 +63,36 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     #: The rules of the parameters; those of a subclass are added to these.
     _parameters: ClassVar[Mapping[str, Rule]] = {
         "n_bits": count(most=MAX_BITS),
+        "normalize": FLAG,
         "random_state": SEED,
         "show_progress": optional(FLAG),
     }
     #: Why a code can't have more bits than a vector has features, as a clause; empty if it can.
     _max_bits_reason: ClassVar[str] = ""
     #: Parameters that older model files lack, and the values that they stand for: these are not written either, so
-    #: that files and their keys stay the same.
-    _later_parameters: ClassVar[Mapping[str, Any]] = {}
+    #: that files and their keys stay the same. Those of a subclass are added to these.
+    _later_parameters: ClassVar[Mapping[str, Any]] = {"normalize": False}
     #: Former names of parameters, under which model files keep them.
     _saved_names: ClassVar[Mapping[str, str]] = {}
     #: Parameters of a training run that a model file does not keep; None in a loaded model.
     _not_saved: ClassVar[tuple[str, ...]] = ()
 
     n_bits: int
+    normalize: bool = False
+    #: Whether the fitted model brings vectors to unit length.
+    _normalized: bool = False
 
     @abstractmethod
     def _fit(self, X: Array, y: Any) -> None:
         """Learn from the checked ``X`` (n_samples, n_features), and from what ``_checked_labels`` returned."""
 
     @abstractmethod
+    def _encoder_steps(self) -> list[Step]:
+        """Return the steps of the encoder, after vectors are brought to unit length if they are."""
+
     def encoder_steps(self) -> list[Step]:
         """Return the fitted encoder as plain steps, from vectors to the values whose signs are the bits."""
+        return [*([UnitLength()] if self._normalized else []), *self._encoder_steps()]
 
     def _compile(self, steps: Sequence[Step], dtype: Float) -> Callable[[Array], Array]:
         """Return the function that evaluates the encoder's steps for a block of rows, computed in ``dtype``.
@@ -147,6 +165,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             self.n_bits_ = int(self.n_bits)
             self.metadata_ = ModelMetadata()
             labels = self._checked_labels(y, len(data))
+            self._normalized = bool(self.normalize)
+            if self._normalized:
+                data = unit_copy(data)
             self._warn_degenerate(data)
             self._fit(data, labels)
         except BaseException:
@@ -319,12 +340,16 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     def _by_blocks(
         self, X: Array, out: Array, finish: Callable[[Array], Array], steps: Sequence[Step] | None = None
     ) -> Array:
-        """Fill ``out`` with ``finish`` of what the steps, by default the encoder's, make of blocks, on all cores."""
-        steps = self.encoder_steps() if steps is None else steps
-        project, blocks = self._compile(steps, compute_type(X.dtype)), row_blocks(X, width(steps))
+        """Fill ``out`` with ``finish`` of what the steps, by default the encoder's, make of blocks, on all cores.
+
+        The steps are those after vectors are brought to unit length.
+        """
+        steps = self._encoder_steps() if steps is None else steps
+        dtype = compute_type(X.dtype)
+        project, blocks = self._compile(steps, dtype), row_blocks(X, width(steps))
 
         def work(rows: slice) -> None:
-            out[rows] = finish(project(X[rows]))
+            out[rows] = finish(project(unit_rows(X[rows].astype(dtype)) if self._normalized else X[rows]))
 
         if len(blocks) == 1:
             work(blocks[0])
@@ -392,6 +417,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         """Raise a ValueError if a parameter that decides the shape of learned arrays was changed after ``fit``."""
         if self.n_bits != self.n_bits_:
             raise ValueError(f"n_bits was changed to {self.n_bits} after fit learned {self.n_bits_} bits: fit again.")
+        if bool(self.normalize) != self._normalized:
+            raise ValueError(f"normalize was changed to {self.normalize} after fit: fit again.")
 
     @property
     def _n_features_out(self) -> int:
@@ -401,6 +428,14 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     def saved_parameters(cls) -> list[str]:
         """The names of the parameters, without those that only a running program can have, such as callbacks."""
         return [name for name in cls._get_param_names() if name not in cls._not_saved]
+
+    @classmethod
+    def later_parameters(cls) -> dict[str, Any]:
+        """The parameters that older model files lack, and the values that they stand for."""
+        later: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            later.update(vars(base).get("_later_parameters", {}))
+        return {name: value for name, value in later.items() if name in cls._get_param_names()}
 
     @classmethod
     def draws(cls) -> bool:

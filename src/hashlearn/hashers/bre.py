@@ -79,6 +79,8 @@ class BRE(KernelHasher):
         Most sweeps over all weights; if training has not ended by then, there is a ConvergenceWarning.
     tol : float, default=1e-4
         Training ends with the first sweep that lowers the objective by no more than this share of it.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
     random_state : int, Generator or None, default=None
         Seed of samples, anchors, first weights and order.
     show_progress : bool, default=None
@@ -119,6 +121,7 @@ class BRE(KernelHasher):
         samples_per_class: int | None = 2000,
         max_iter: int = 30,
         tol: float = 1e-4,
+        normalize: bool = False,
         random_state: Any = None,
         show_progress: bool | None = None,
     ) -> None:
@@ -128,6 +131,7 @@ class BRE(KernelHasher):
         self.samples_per_class = samples_per_class
         self.max_iter = max_iter
         self.tol = tol
+        self.normalize = normalize
         self.random_state = random_state
         self.show_progress = show_progress
 

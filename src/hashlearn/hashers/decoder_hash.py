@@ -93,6 +93,8 @@ class DecoderHash(Hasher):
         Of Adam, at its highest, in units of the mean size of the map's weights.
     max_samples : int or None, default=50000
         How many samples, drawn at random, are trained on. None: all.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
     random_state : int, Generator or None, default=None
         Seed of all draws.
     show_progress : bool, default=None
@@ -156,6 +158,7 @@ class DecoderHash(Hasher):
         epochs: float = 3.0,
         learning_rate: float = 3e-3,
         max_samples: int | None = 50_000,
+        normalize: bool = False,
         random_state: Any = None,
         show_progress: bool | None = None,
     ) -> None:
@@ -166,6 +169,7 @@ class DecoderHash(Hasher):
         self.epochs = epochs
         self.learning_rate = learning_rate
         self.max_samples = max_samples
+        self.normalize = normalize
         self.random_state = random_state
         self.show_progress = show_progress
 
@@ -233,7 +237,7 @@ class DecoderHash(Hasher):
     def _scaled_steps(self) -> list[Step]:
         return [Center(self.mean_), Scale(np.full(len(self.mean_), 1 / self.scale_))]
 
-    def encoder_steps(self) -> list[Step]:
+    def _encoder_steps(self) -> list[Step]:
         return [*self._scaled_steps(), Descent(self.decoder_, float(self.eta_), _SWEEPS)]
 
     def query_values(self, X: ArrayLike) -> Array:

@@ -92,6 +92,8 @@ class DH(LayeredHasher):
     scale : float or None, default=64.0
         The total variance that X is scaled to after it is centered; None: it is not scaled. It decides how far from
         linear the tanh units are when training starts.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
     show_progress : bool, default=None
         Whether to show a progress bar; None: on a terminal.
 
@@ -137,6 +139,7 @@ class DH(LayeredHasher):
         max_iter: int = 10,
         tol: float = 1e-4,
         scale: float | None = 64.0,
+        normalize: bool = False,
         show_progress: bool | None = None,
     ) -> None:
         self.n_bits = n_bits
@@ -149,6 +152,7 @@ class DH(LayeredHasher):
         self.max_iter = max_iter
         self.tol = tol
         self.scale = scale
+        self.normalize = normalize
         self.show_progress = show_progress
 
     def _auto_units(self, n_bits: int, n_features: int) -> tuple[int, ...]:

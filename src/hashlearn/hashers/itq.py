@@ -49,6 +49,8 @@ class ITQ(LinearHasher):
         rotation is that of vectors with zeros appended up to this length.
     max_iter : int, default=50
         Iterations of the rotation; the authors' 50.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
     random_state : int, Generator or None, default=None
         Seed of the first rotation.
     show_progress : bool, default=None
@@ -72,11 +74,13 @@ class ITQ(LinearHasher):
         n_bits: int = 32,
         *,
         max_iter: int = 50,
+        normalize: bool = False,
         random_state: Any = None,
         show_progress: bool | None = None,
     ) -> None:
         self.n_bits = n_bits
         self.max_iter = max_iter
+        self.normalize = normalize
         self.random_state = random_state
         self.show_progress = show_progress
 

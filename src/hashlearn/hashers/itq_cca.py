@@ -67,6 +67,8 @@ class ITQCCA(LinearHasher):
         in the paper.
     max_iter : int, default=50
         Iterations of the rotation; the authors' 50.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
     random_state : int, Generator or None, default=None
         Seed of the samples that are drawn and of the first rotation.
     show_progress : bool, default=None
@@ -101,6 +103,7 @@ class ITQCCA(LinearHasher):
         regularization: float = 1e-4,
         samples_per_class: int | None = None,
         max_iter: int = 50,
+        normalize: bool = False,
         random_state: Any = None,
         show_progress: bool | None = None,
     ) -> None:
@@ -108,6 +111,7 @@ class ITQCCA(LinearHasher):
         self.regularization = regularization
         self.samples_per_class = samples_per_class
         self.max_iter = max_iter
+        self.normalize = normalize
         self.random_state = random_state
         self.show_progress = show_progress
 

@@ -68,6 +68,8 @@ class KMH(Hasher):
         nothing.
     max_iter : int, default=50
         Most iterations; the authors' 50.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
     show_progress : bool, default=None
         Whether to show a progress bar; None: on a terminal.
 
@@ -102,12 +104,14 @@ class KMH(Hasher):
         bits_per_subspace: int = 4,
         affinity_weight: float = 10.0,
         max_iter: int = 50,
+        normalize: bool = False,
         show_progress: bool | None = None,
     ) -> None:
         self.n_bits = n_bits
         self.bits_per_subspace = bits_per_subspace
         self.affinity_weight = affinity_weight
         self.max_iter = max_iter
+        self.normalize = normalize
         self.show_progress = show_progress
 
     def _check_parameters(self, n_features: int) -> None:
@@ -166,7 +170,7 @@ class KMH(Hasher):
         C = self.codewords_.reshape(-1, self.codewords_.shape[2]) / self.scale_
         return C / -self.scale_, 0.5 * np.einsum("ij,ij->i", C, C)
 
-    def encoder_steps(self) -> list[Step]:
+    def _encoder_steps(self) -> list[Step]:
         (M, k, _), (C, half) = self.codewords_.shape, self._half_distances()
         return [Center(self.mean_), Affine(C.T, half), Margins(M, k.bit_length() - 1)]
 

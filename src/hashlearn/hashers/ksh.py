@@ -70,6 +70,8 @@ class KSH(KernelHasher):
         Most iterations of the smoothing of a bit; the authors' 500.
     tol : float, default=1e-2
         The smoothing of a bit ends when g changes by at most ``tol`` times the number of samples; the authors' value.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
     random_state : int, Generator or None, default=None
         Seed of both draws.
     show_progress : bool, default=None
@@ -110,6 +112,7 @@ class KSH(KernelHasher):
         samples_per_class: int | None = 2000,
         max_iter: int = 500,
         tol: float = 1e-2,
+        normalize: bool = False,
         random_state: Any = None,
         show_progress: bool | None = None,
     ) -> None:
@@ -118,6 +121,7 @@ class KSH(KernelHasher):
         self.samples_per_class = samples_per_class
         self.max_iter = max_iter
         self.tol = tol
+        self.normalize = normalize
         self.random_state = random_state
         self.show_progress = show_progress
 

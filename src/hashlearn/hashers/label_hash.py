@@ -78,6 +78,8 @@ class LabelHash(Hasher):
         Of Adam, at its highest; it rises over the first tenth of the steps, then falls as a cosine to 0.
     cache_graph : bool, default=False
         Whether to keep the neighbors of the samples in the cache folder; only if samples have no label.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
     random_state : int, Generator or None, default=None
         Seed of all draws.
     show_progress : bool, default=None
@@ -142,6 +144,7 @@ class LabelHash(Hasher):
         batch_size: int = 512,
         learning_rate: float = 2e-2,
         cache_graph: bool = False,
+        normalize: bool = False,
         random_state: Any = None,
         show_progress: bool | None = None,
     ) -> None:
@@ -156,6 +159,7 @@ class LabelHash(Hasher):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.cache_graph = cache_graph
+        self.normalize = normalize
         self.random_state = random_state
         self.show_progress = show_progress
 
@@ -242,7 +246,7 @@ class LabelHash(Hasher):
         self.offset_ = mean
         self.W1_, self.c1_, self.W2_, self.c2_ = layers[0] / scale[:, None], *layers[1:]
 
-    def encoder_steps(self) -> list[Step]:
+    def _encoder_steps(self) -> list[Step]:
         return [Center(self.offset_), Affine(self.W1_, self.c1_), Activation("relu"), Affine(self.W2_, self.c2_)]
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:

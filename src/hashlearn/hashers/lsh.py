@@ -34,6 +34,8 @@ class LSH(LinearHasher):
     center : bool, default=True
         Whether the hyperplanes pass through the mean of the training data, as is usual where LSH is compared with
         learned methods. False: through the origin, as in the original, which preserves angles there.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
     random_state : int, Generator or None, default=None
         Seed of the hyperplanes.
 
@@ -47,10 +49,16 @@ class LSH(LinearHasher):
     name = "lsh"
     _parameters: ClassVar[Mapping[str, Rule]] = {"center": FLAG}
 
-    def __init__(self, n_bits: int = 32, *, center: bool = True, random_state: Any = None) -> None:
+    def __init__(
+        self, n_bits: int = 32, *, center: bool = True, normalize: bool = False, random_state: Any = None
+    ) -> None:
         self.n_bits = n_bits
         self.center = center
+        self.normalize = normalize
         self.random_state = random_state
+
+    def _unused(self) -> dict[str, str]:
+        return {} if self.center else {"normalize": "for center=False: length does not change signs"}
 
     def _warn_degenerate(self, X: Array) -> None:
         """Nothing is learned but the mean, so that any data will do."""

@@ -117,6 +117,8 @@ class NeighborHash(Hasher):
         Whether to keep the neighbors of the samples in the cache folder. Models of other lengths, or with other
         parameters but the same ``n_neighbors``, then start from them. If samples are drawn, ``random_state`` must be
         the same too.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
     random_state : int, Generator or None, default=None
         Seed of all draws.
     show_progress : bool, default=None
@@ -186,6 +188,7 @@ class NeighborHash(Hasher):
         batch_size: int = 1024,
         learning_rate: float = 2e-3,
         cache_graph: bool = False,
+        normalize: bool = False,
         random_state: Any = None,
         show_progress: bool | None = None,
     ) -> None:
@@ -201,6 +204,7 @@ class NeighborHash(Hasher):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.cache_graph = cache_graph
+        self.normalize = normalize
         self.random_state = random_state
         self.show_progress = show_progress
 
@@ -283,7 +287,7 @@ class NeighborHash(Hasher):
         else:
             self.c2_ = last.c
 
-    def encoder_steps(self) -> list[Step]:
+    def _encoder_steps(self) -> list[Step]:
         V, c = self.V_ / self.scale_, self.c2_
         n = V.shape[1]
         cells = n != self.n_bits_

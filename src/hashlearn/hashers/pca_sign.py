@@ -20,6 +20,8 @@ class PCASign(LinearHasher):
     ----------
     n_bits : int, default=32
         Length of the code; at most the number of features.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
 
     Attributes
     ----------
@@ -30,8 +32,9 @@ class PCASign(LinearHasher):
     name = "pca-sign"
     _max_bits_reason = "which takes a principal direction for each bit"
 
-    def __init__(self, n_bits: int = 32) -> None:
+    def __init__(self, n_bits: int = 32, *, normalize: bool = False) -> None:
         self.n_bits = n_bits
+        self.normalize = normalize
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         with thread_map() as threads:

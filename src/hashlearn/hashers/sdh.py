@@ -76,6 +76,8 @@ class SDH(KernelHasher):
     restart : bool, default=False
         False: each B step continues from the present codes, as in the authors' current program, and J never rises.
         True: it starts from zeros, as in their program of 2015, and J may rise; see docs/methods/sdh.md.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
     random_state : int, Generator or None, default=None
         Seed of the anchors and of the first codes.
     show_progress : bool, default=None
@@ -130,6 +132,7 @@ class SDH(KernelHasher):
         samples_per_class: int | None = None,
         max_iter: int = 5,
         restart: bool = False,
+        normalize: bool = False,
         random_state: Any = None,
         show_progress: bool | None = None,
     ) -> None:
@@ -143,8 +146,12 @@ class SDH(KernelHasher):
         self.samples_per_class = samples_per_class
         self.max_iter = max_iter
         self.restart = restart
+        self.normalize = normalize
         self.random_state = random_state
         self.show_progress = show_progress
+
+    def _unused(self) -> dict[str, str]:
+        return {"normalize": "for unit_length=True, which does the same"} if self.unit_length else {}
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         rng = np.random.default_rng(self.random_state)

@@ -140,6 +140,8 @@ class SDHDNN(DNNHasher):
         Number of samples that are kept from training as queries for an early stop: training ends with the first
         iteration that finds samples of their class no better than the one before (mAP), and keeps the one before.
         None: no early stop.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
     random_state : int, Generator or None, default=None
         Seed of the draw of samples, of ITQ's first rotation and of all other draws.
     show_progress : bool, default=None
@@ -169,7 +171,7 @@ class SDHDNN(DNNHasher):
 
     name = "sdh-dnn"
     supervised = True
-    _later_parameters: ClassVar[Mapping[str, Any]] = {**DNNHasher._later_parameters, "learning_rate": _RATE}
+    _later_parameters: ClassVar[Mapping[str, Any]] = {"learning_rate": _RATE}
     _parameters: ClassVar[Mapping[str, Rule]] = {"samples_per_class": optional(count(least=2))}
 
     def __init__(
@@ -192,6 +194,7 @@ class SDHDNN(DNNHasher):
         init: str = "eigen",
         scale: float | str | None = 500.0,
         validation: int | None = None,
+        normalize: bool = False,
         random_state: Any = None,
         show_progress: bool | None = None,
         callback: Callable[[SDHDNN, dict[str, Any]], object] | None = None,
@@ -213,6 +216,7 @@ class SDHDNN(DNNHasher):
         self.init = init
         self.scale = scale
         self.validation = validation
+        self.normalize = normalize
         self.random_state = random_state
         self.show_progress = show_progress
         self.callback = callback

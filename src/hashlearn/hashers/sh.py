@@ -42,6 +42,8 @@ class SH(Hasher):
     ----------
     n_bits : int, default=32
         Length of the code. With more bits than features, directions are used in several modes.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
 
     Attributes
     ----------
@@ -61,8 +63,9 @@ class SH(Hasher):
     starts_: Floats
     frequencies_: Floats
 
-    def __init__(self, n_bits: int = 32) -> None:
+    def __init__(self, n_bits: int = 32, *, normalize: bool = False) -> None:
         self.n_bits = n_bits
+        self.normalize = normalize
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         L, D = self.n_bits_, X.shape[1]
@@ -77,7 +80,7 @@ class SH(Hasher):
         sides = np.where(self.modes_ > 0, (b - a)[self.directions_], 1)
         self.frequencies_ = np.pi * self.modes_ / sides
 
-    def encoder_steps(self) -> list[Step]:
+    def _encoder_steps(self) -> list[Step]:
         return [
             Center(self.mean_),
             Affine(self.components_),

@@ -38,6 +38,8 @@ class Sign(Hasher):
     threshold : {"zero", "mean", "median"}, default="zero"
         ``"zero"``: for features that vary around 0, as those of most embeddings do; nothing is learned. ``"mean"`` or
         ``"median"``: those of each feature in the training data; medians of at most 65,536 of the samples.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
 
     Attributes
     ----------
@@ -50,9 +52,13 @@ class Sign(Hasher):
 
     threshold_: Floats
 
-    def __init__(self, n_bits: int = 32, *, threshold: str = "zero") -> None:
+    def __init__(self, n_bits: int = 32, *, threshold: str = "zero", normalize: bool = False) -> None:
         self.n_bits = n_bits
         self.threshold = threshold
+        self.normalize = normalize
+
+    def _unused(self) -> dict[str, str]:
+        return {"normalize": "for threshold='zero': length does not change signs"} if self.threshold == "zero" else {}
 
     def _warn_degenerate(self, X: Array) -> None:
         if self.threshold != "zero":
@@ -68,7 +74,7 @@ class Sign(Hasher):
                 step = -(-len(X) // _MEDIAN_SAMPLES)
                 self.threshold_ = np.median(np.asarray(X[::step]), axis=0).astype(np.float64)
 
-    def encoder_steps(self) -> list[Step]:
+    def _encoder_steps(self) -> list[Step]:
         D, L = len(self.threshold_), self.n_bits_
         return [Center(self.threshold_), *([Affine(np.eye(D, L))] if L < D else [])]
 

@@ -63,6 +63,8 @@ class SPH(Hasher):
         most ``tol_std`` · m/4; the authors' values.
     max_iter : int, default=200
         Most iterations; if the tolerances are not met by then, there is a ConvergenceWarning.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
     random_state : int, Generator or None, default=None
         Seed of the first pivots.
     show_progress : bool, default=None
@@ -96,6 +98,7 @@ class SPH(Hasher):
         tol_mean: float = 0.10,
         tol_std: float = 0.15,
         max_iter: int = 200,
+        normalize: bool = False,
         random_state: Any = None,
         show_progress: bool | None = None,
     ) -> None:
@@ -103,6 +106,7 @@ class SPH(Hasher):
         self.tol_mean = tol_mean
         self.tol_std = tol_std
         self.max_iter = max_iter
+        self.normalize = normalize
         self.random_state = random_state
         self.show_progress = show_progress
 
@@ -153,7 +157,7 @@ class SPH(Hasher):
                 stacklevel=3,
             )
 
-    def encoder_steps(self) -> list[Step]:
+    def _encoder_steps(self) -> list[Step]:
         return [Center(self.mean_), Spheres(self.pivots_, self.thresholds_)]
 
     def _state(self, n_features: int, n_bits: int) -> dict[str, tuple[int, ...]]:

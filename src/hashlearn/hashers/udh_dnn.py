@@ -119,6 +119,8 @@ class UDHDNN(DNNHasher):
     validation_neighbors : int, default=50
         How many neighbors of each query count; they are looked for among at most 50,000 other samples. Best is the
         share of them that a search is meant to find.
+    normalize : bool, default=False
+        Whether vectors are brought to unit length first, so that codes are those of directions: for cosine similarity.
     random_state : int, Generator or None, default=None
         Seed of ITQ's first rotation and of all other draws. With ``constraint="relaxed"`` nothing is drawn, so that it
         must be None, unless ``init="itq"``, ``validation`` or ``hidden_units`` is given.
@@ -148,7 +150,7 @@ class UDHDNN(DNNHasher):
     name = "udh-dnn"
     _saved_names: ClassVar[Mapping[str, str]] = {"validation_neighbors": "validation_neighbours"}
     _beside_state = ("decoder_", "decoder_offset_")
-    _later_parameters: ClassVar[Mapping[str, Any]] = {**DNNHasher._later_parameters, "learning_rate": _RATE}
+    _later_parameters: ClassVar[Mapping[str, Any]] = {"learning_rate": _RATE}
     _parameters: ClassVar[Mapping[str, Rule]] = {
         "similarity": number(),
         "constraint": choice("discrete", "relaxed"),
@@ -184,6 +186,7 @@ class UDHDNN(DNNHasher):
         scale: float | str | None = 5.0,
         validation: int | None = None,
         validation_neighbors: int = 50,
+        normalize: bool = False,
         random_state: Any = None,
         show_progress: bool | None = None,
         callback: Callable[[UDHDNN, dict[str, Any]], object] | None = None,
@@ -210,6 +213,7 @@ class UDHDNN(DNNHasher):
         self.scale = scale
         self.validation = validation
         self.validation_neighbors = validation_neighbors
+        self.normalize = normalize
         self.random_state = random_state
         self.show_progress = show_progress
         self.callback = callback
