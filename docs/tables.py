@@ -107,9 +107,9 @@ def read_rows(name: str) -> list[Row]:
 
 
 @cache
-def reproduced() -> dict[tuple[str, str], Outcomes]:
-    """Return the results of `hashlearn reproduce` by experiment and data set."""
-    outcomes = group_outcomes(Results(RESULTS / "reproduce").all())
+def reproduced(folder: str = "reproduce") -> dict[tuple[str, str], Outcomes]:
+    """Return the results of `hashlearn reproduce` by experiment and data set; of studies, if that is the folder."""
+    outcomes = group_outcomes(Results(RESULTS / folder).all())
     return {(one.experiment.name, one.data): one for one in outcomes if not one.small}
 
 
@@ -333,12 +333,12 @@ RECALLS = {
 }
 
 
-def embeddings(name: str) -> str:
+def embeddings(name: str, folder: str = "reproduce") -> str:
     """A line for each length and method: recalls by Hamming distance and with real-valued queries.
 
     The best of a length is bold.
     """
-    (one,) = (outcomes for (experiment, _), outcomes in reproduced().items() if experiment == name)
+    (one,) = (outcomes for (experiment, _), outcomes in reproduced(folder).items() if experiment == name)
     measures = [measure for measure in RECALLS if measure in one.experiment.measures]
     lines = []
     for n_bits in one.bits:
@@ -453,8 +453,8 @@ def study(prefixes: str | tuple[str, ...], measure: str = "map", *, seconds: boo
     """mAP of the studies whose names begin with a prefix, by data set, settings and bits; and CPU seconds."""
     rows: dict[tuple[str, str], dict[int, str]] = {}
     times: dict[tuple[str, str], dict[int, str]] = {}
-    for one in group_outcomes(Results(RESULTS / "studies").all()):
-        if one.experiment.name.startswith(prefixes):
+    for (name, _), one in reproduced("studies").items():
+        if name.startswith(prefixes):
             for entry in one.experiment.entries:
                 key = (one.data, entry.label)
                 row, time = rows.setdefault(key, {}), times.setdefault(key, {})

@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "vectors": set(),
     "features": set(),
     "datasets": {"features", "vectors"},
-    "evaluation": set(),
+    "evaluation": {"search"},
     "search": set(),
     "hashers": {"evaluation"},  # for early stopping only, see below
     "collection": {"features", "hashers", "search"},

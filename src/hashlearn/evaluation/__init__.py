@@ -8,6 +8,7 @@ from hashlearn.evaluation.metrics import Scores, evaluate, evaluate_all
 from hashlearn.evaluation.neighbors import METRICS, euclidean_neighbors, nearest_neighbors
 from hashlearn.evaluation.protocol import SETTINGS, Protocol, Setting, choose_setting, setting
 from hashlearn.evaluation.retrieval import SearchScores, evaluate_search
+from hashlearn.evaluation.scorer import recall_scorer
 from hashlearn.evaluation.truth import Judgment, Truth, read_judgments
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "evaluate_search",
     "nearest_neighbors",
     "read_judgments",
+    "recall_scorer",
     "setting",
 ]
 

@@ -1,0 +1,143 @@
+"""A graph of nearest neighbors by code, in the place of scikit-learn's ``KNeighborsTransformer``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from hashlearn.errors import check_count, shown
+from hashlearn.hashers import Hasher
+from hashlearn.search import HammingIndex, rerank
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["CodeNeighborsTransformer"]
+
+
+class CodeNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Turns vectors into the sparse graph of their nearest neighbors among those of ``fit``, by code.
+
+    It has the interface of ``sklearn.neighbors.KNeighborsTransformer``: what comes after it in a pipeline takes the
+    graph with ``metric="precomputed"``.
+
+    Parameters
+    ----------
+    hasher : Hasher
+        Learns the codes; it is cloned, and the clone is fitted.
+    n_neighbors : int, default=5
+        How many neighbors of each vector the graph has. With distances it has one more, because a vector of ``fit`` is
+        its own nearest neighbor.
+    mode : {"distance", "connectivity"}, default="distance"
+        Whether the entries of the graph are distances, or 1 for each neighbor.
+    oversample : int, default=None
+        How many candidates for each neighbor are found by code, and compared again by their vectors. Distances are
+        Euclidean then. None: neighbors are those by code, and distances are Hamming's.
+
+    Attributes
+    ----------
+    hasher_ : Hasher
+    n_samples_fit_ : int
+
+    Examples
+    --------
+    >>> from hashlearn import ITQ
+    >>> from hashlearn.datasets import load
+    >>> from hashlearn.interchange import CodeNeighborsTransformer
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> from sklearn.pipeline import make_pipeline
+    >>> digits = load("digits")
+    >>> near = CodeNeighborsTransformer(ITQ(64, random_state=0), n_neighbors=5)
+    >>> classifier = make_pipeline(near, KNeighborsClassifier(5, metric="precomputed"))
+    >>> classifier.fit(digits.train, digits.train_labels).score(digits.queries, digits.query_labels) > 0.9
+    True
+    """
+
+    def __init__(
+        self, hasher: Hasher, *, n_neighbors: int = 5, mode: str = "distance", oversample: int | None = None
+    ) -> None:
+        self.hasher = hasher
+        self.n_neighbors = n_neighbors
+        self.mode = mode
+        self.oversample = oversample
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Learn codes, and keep those of the vectors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), default=None
+            Labels, for a hasher that learns from them.
+
+        Returns
+        -------
+        self : CodeNeighborsTransformer
+        """
+        n_neighbors = check_count("n_neighbors", self.n_neighbors)
+        if self.mode not in ("distance", "connectivity"):
+            raise ValueError(f"mode must be 'distance' or 'connectivity'; got {shown(self.mode)}.")
+        if self.oversample is not None:
+            check_count("oversample", self.oversample)
+        data = validate_data(self, X, dtype="numeric", ensure_min_samples=2)
+        if len(data) < n_neighbors + (self.mode == "distance"):
+            raise ValueError(f"n_neighbors must be below {len(data)}, the number of samples; got {n_neighbors}.")
+        self.hasher_ = clone(self.hasher).fit(data, y)
+        self._index = HammingIndex(self.hasher_.n_bits_)
+        self._index.add(self.hasher_.encode(data))
+        self._vectors = data if self.oversample is not None else None
+        self.n_samples_fit_ = len(data)
+        return self
+
+    def transform(self, X: ArrayLike) -> Any:
+        """Return the graph of the nearest neighbors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        graph : CSR matrix of shape (n_samples, n_samples_fit)
+            The neighbors of each row are in the order of their distances.
+        """
+        from scipy.sparse import csr_matrix
+
+        check_is_fitted(self)
+        data = validate_data(self, X, reset=False, dtype="numeric")
+        k = int(self.n_neighbors) + (self.mode == "distance")
+        codes = self.hasher_.encode(data)
+        if self._vectors is None:
+            near = self._index.search(codes, k=k)
+            distances, ids = near.distances.astype(np.float64), near.ids
+        else:
+            n = min(k * int(self.oversample or 1), self.n_samples_fit_)
+            scores, ids = rerank(data, self._index.search(codes, k=n).ids, self._vectors, k)
+            distances = np.sqrt(-scores.astype(np.float64))
+        values = distances if self.mode == "distance" else np.ones(ids.shape)
+        shape = (len(data), self.n_samples_fit_)
+        return csr_matrix((values.ravel(), ids.ravel(), np.arange(0, ids.size + 1, k)), shape=shape)
+
+    def fit_transform(self, X: ArrayLike, y: Any = None, **fit_params: Any) -> Any:
+        """Fit, and return the graph of the same vectors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), default=None
+        **fit_params
+            None are known.
+
+        Returns
+        -------
+        graph : CSR matrix of shape (n_samples, n_samples)
+        """
+        return self.fit(X, y, **fit_params).transform(X)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_samples_fit_
