@@ -53,7 +53,7 @@ def test_the_record_is_what_the_library_gives(shared_runner):
     assert "map_new" not in found
     assert record["codes"] == {k: round(v, 8) for k, v in bit_statistics(codes, 16).as_dict().items()}
     assert record["data"]["train"] == [1500, 64]
-    assert record["parameters"] == {"max_iter": 50}
+    assert record["parameters"] == {"max_iter": 50, "normalize": False}
     assert record["training"]["seconds"] > 0
     assert record["training"]["cpu_seconds"] > 0
     assert record["machine"]["numpy"] == np.__version__

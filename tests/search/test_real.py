@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashlearn.codes import pack
-from hashlearn.search import real, search_real
+from hashlearn.search import _fast_scan, real, search_real
 from hashlearn.threads import thread_map
 
 
@@ -41,6 +41,66 @@ def test_the_best_are_found_in_order_whatever_the_blocks(n, n_bits, k, block, wi
     assert (ids[:, found:] == -1).all()
     assert (scores[:, found:] == -np.inf).all()
     assert (scores.dtype, ids.dtype) == (np.float32, np.int64)
+
+
+@given(
+    n=st.integers(1, 400),
+    n_bits=st.integers(1, 70),
+    k=st.integers(1, 500),
+    kind=st.sampled_from(["whole", "real", "one large", "clusters"]),
+    with_offsets=st.booleans(),
+    spare=st.integers(0, 5),
+    seed=st.integers(0, 1000),
+)
+def test_the_fast_scan_finds_the_same(n, n_bits, k, kind, with_offsets, spare, seed):
+    """With ties or without, and with too few candidates, which it must notice."""
+    rng = np.random.default_rng(seed)
+    bits = rng.integers(0, 2, (n, n_bits)).astype(bool)
+    values = rng.integers(-2, 3, (5, n_bits)).astype(float) if kind == "whole" else rng.standard_normal((5, n_bits))
+    if kind == "one large":
+        values[:, 0] *= 1000
+    if kind == "clusters":
+        bits = bits[rng.integers(0, min(n, 5), n)]
+    offsets = rng.standard_normal(n) * rng.choice([0, 0.01, 100]) if with_offsets else None
+    packed = pack(bits)
+    expected = search_real(values, packed, k, n_bits=n_bits, offsets=offsets)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(real, "_FEW_ITEMS", 1)
+        patch.setattr(real, "_FAST_QUERIES", 2)
+        patch.setattr(_fast_scan, "_FACTOR", 1)
+        patch.setattr(_fast_scan, "_SPARE", spare)
+        found = search_real(values, packed, k, n_bits=n_bits, offsets=offsets)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+@pytest.mark.parametrize("n_bits", [3, 64, 100, 1000])
+@pytest.mark.parametrize("with_offsets", [True, False])
+def test_the_bound_of_the_fast_scan_holds(n_bits, with_offsets):
+    """Approximate scores of all items are within the bound of the exact ones, and not far within."""
+    rng = np.random.default_rng(0)
+    n = 2000
+    codes = pack(rng.integers(0, 2, (n, n_bits)))
+    values = real._on_grid(*(lambda V: (V, np.abs(V).sum(axis=1)))(rng.standard_normal((20, n_bits)) ** 3))
+    offsets = rng.standard_normal(n).astype(np.float32) * 3 if with_offsets else None
+    scan = _fast_scan.FastScan(codes, n_bits, offsets)
+    tables, errors = scan._tables(values)
+    rough, ids = scan.index.search(tables, n)
+    difference = np.abs(rough.astype(float) + scan.low - scan._scores(values, ids))
+    difference = np.where(ids >= 0, difference, 0).max(axis=1)  # FAISS leaves out items with the lowest score there is
+    assert (difference <= errors).all()
+    if n_bits > 3:
+        assert (difference > errors / (30 if n_bits == 1000 else 15)).mean() > 0.5
+
+
+def test_most_queries_are_decided_by_candidates(monkeypatch):
+    """Products with all items, which would find the same, are not needed."""
+    rng = np.random.default_rng(0)
+    codes, values = rng.integers(0, 256, (20_000, 8), np.uint8), rng.standard_normal((50, 64))
+    expected = search_real(values, codes, 10, n_bits=64)
+    monkeypatch.setattr(real, "search_products", None)
+    again = search_real(values, codes, 10, n_bits=64, offsets=None)
+    np.testing.assert_array_equal(again.ids, expected.ids)
 
 
 def test_many_items_at_the_usual_block_sizes():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf
 from threading import Lock
@@ -20,6 +21,7 @@ from hashlearn.search._planning import Costs, Ledger, Size, choose, plan_nearest
 from hashlearn.search._scan import nearest_rows, padded, rows_within, scan_width
 from hashlearn.search._state import State, allowed, check_ids, find_rows, more, require_rows, take_rows
 from hashlearn.search._tables import Estimate, Shape, Tables, min_queries
+from hashlearn.search.real import RealSearch, Scored, checked_offsets, checked_values
 from hashlearn.storage import StrPath
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HammingIndex", "check_ids"]
 
+Offsets = Callable[[Codes], ArrayLike]
 _NOT_COPIED = {"_content", "_changing", "_making", "_estimate", "_changed"}
 
 
@@ -38,6 +41,8 @@ class _Content:
     #: Larger arrays that start with the state; codes are appended behind it.
     room: State | None = None
     tables: Tables | None = None
+    #: The codes made ready for real-valued queries, and the function that gives their offsets.
+    real: tuple[Offsets | None, RealSearch] | None = None
     ledger: Ledger = field(default_factory=Ledger)
     #: Tables that did not fit into memory.
     impossible: set[Shape] = field(default_factory=set)
@@ -323,6 +328,63 @@ class HammingIndex:
             distances[:, :n], rows = nearest_rows(queries, state.codes, n)
             ids[:, :n] = state.ids[rows]
         return Neighbors(distances, ids)
+
+    def search_real(
+        self, values: ArrayLike, k: int, *, offsets: Offsets | None = None, allow: ArrayLike | None = None
+    ) -> Scored:
+        """Find the k codes with the highest scores for each real-valued query: see :func:`search_real`.
+
+        The first search after a change repacks the codes, which takes some tens of milliseconds for a million of them,
+        and as many bytes of memory as they have. Later ones take about as long as :meth:`search`.
+
+        Parameters
+        ----------
+        values : array-like of shape (n_queries, n_bits)
+            As of :meth:`Hasher.query_values`.
+        k : int
+            Number of items. If the index has fewer codes, the others are missing: id −1.
+        offsets : callable, optional
+            Returns what is added to the score of each of some packed codes, such as :meth:`Hasher.code_offsets`. It is
+            called once for all codes, and must not change meanwhile. By default nothing is added.
+        allow : array-like of int, optional
+            Search only these ids. Unknown ids are ignored.
+
+        Returns
+        -------
+        Scored
+            ``scores`` (n_queries, k) and ``ids`` (n_queries, k), ordered by (falling score, id).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from hashlearn.search import HammingIndex
+        >>> index = HammingIndex(n_bits=2)
+        >>> index.add(np.array([[0b1100_0000], [0b1000_0000], [0b0000_0000]], dtype=np.uint8), ids=[7, 8, 9])
+        array([7, 8, 9])
+        >>> index.search_real([[1.0, -0.5]], k=2)
+        Scored(scores=array([[1.5, 0.5]], dtype=float32), ids=array([[8, 7]]))
+        """
+        queries, k = checked_values(values, self.n_bits), check_count("k", k)
+        state = allowed(self._state, allow)
+        content = self._content
+        if allow is None and content.state is state and content.real is not None and content.real[0] == offsets:
+            ready = content.real[1]
+        else:
+            ready = self._make_real(state, offsets, keep=allow is None)
+        scores, rows = ready.search(queries, k)
+        ids = np.full(rows.shape, -1, dtype=np.int64)
+        ids[rows >= 0] = state.ids[rows[rows >= 0]]
+        return Scored(scores, ids)
+
+    def _make_real(self, state: State, offsets: Offsets | None, *, keep: bool) -> RealSearch:
+        codes = state.codes[:, : n_bytes(self.n_bits)]
+        added = None if offsets is None else checked_offsets(offsets(codes), len(codes))
+        ready = RealSearch(codes, self.n_bits, added)
+        if keep:
+            with self._changing:
+                if state is self._state:
+                    self._content = replace(self._content, real=(offsets, ready))
+        return ready
 
     def within(
         self, codes: ArrayLike, radius: int, *, allow: ArrayLike | None = None, engine: Engine | None = None

@@ -8,15 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hashlearn._arrays import Array, Floats, Ids
+from hashlearn._arrays import Array, Bytes, Floats, Ids, Indices
 from hashlearn.codes import check_codes, unpack
 from hashlearn.errors import check_count
-from hashlearn.threads import thread_map
+from hashlearn.search._fast_scan import MAX_BITS, FastScan
+from hashlearn.threads import cores, thread_map
 
 __all__ = ["Scored", "search_products", "search_real"]
 
 # Items and queries that are multiplied at a time: the products stay in a shared cache.
 _ITEMS, _QUERIES = 8192, 256
+# Items that are too few to be repacked for a fast scan, and queries that a thread scans for at a time.
+_FEW_ITEMS, _FAST_QUERIES = 4096, 64
 # Steps of the values of queries are no smaller than float32's smallest normal number.
 _LEAST_EXPONENT = -126
 
@@ -70,21 +73,90 @@ def search_real(
     Scored(scores=array([[1.5, 0.5]], dtype=float32), ids=array([[1, 0]]))
     """
     packed = check_codes(codes, check_count("n_bits", n_bits))
+    queries = checked_values(values, n_bits)
+    added = None if offsets is None else checked_offsets(offsets, len(packed))
+    return RealSearch(packed, n_bits, added).search(queries, check_count("k", k))
+
+
+def checked_values(values: ArrayLike, n_bits: int) -> NDArray[np.float32]:
+    """Return the values of queries, rounded so that their sums are exact."""
     queries = _numbers("values", values)
     if queries.ndim != 2 or queries.shape[1] != n_bits:
         raise ValueError(f"values must have a column for each of the {n_bits} bits; got shape {queries.shape}.")
-    added = None if offsets is None else _numbers("offsets", offsets)
-    if added is not None and added.shape != (len(packed),):
-        raise ValueError(f"offsets must have a number for each of the {len(packed):,} items; got shape {added.shape}.")
     lengths = np.abs(queries).sum(axis=1)
-    for name, sizes in (("values", lengths), ("offsets", np.abs(np.empty(0) if added is None else added))):
-        if len(wrong := np.flatnonzero(~(sizes < np.finfo(np.float32).max / 4))):
-            raise ValueError(f"{name} must be finite, and small enough for sums in float32; row {wrong[0]} is not.")
+    _check_sizes("values", lengths)
+    return _on_grid(queries, lengths)
 
-    def rows(block: slice) -> tuple[Array, Floats | None]:
-        return 2 * unpack(packed[block], n_bits).astype(np.float32) - 1, None if added is None else added[block]
 
-    return search_products(_on_grid(queries, lengths), len(packed), rows, k)
+def checked_offsets(offsets: ArrayLike, n: int) -> NDArray[np.float32]:
+    """Return the offsets of items in float32."""
+    added = _numbers("offsets", offsets)
+    if added.shape != (n,):
+        raise ValueError(f"offsets must have a number for each of the {n:,} items; got shape {added.shape}.")
+    _check_sizes("offsets", np.abs(added))
+    return added.astype(np.float32)
+
+
+def _check_sizes(name: str, sizes: Floats) -> None:
+    if len(wrong := np.flatnonzero(~(sizes < np.finfo(np.float32).max / 4))):
+        raise ValueError(f"{name} must be finite, and small enough for sums in float32; row {wrong[0]} is not.")
+
+
+class RealSearch:
+    """Codes that are ready to be searched with real-valued queries.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n, ceil(n_bits / 8)), uint8
+        Packed codes, which must not change while this is used.
+    n_bits : int
+    offsets : ndarray of shape (n,), float32, optional
+    """
+
+    def __init__(self, codes: Bytes, n_bits: int, offsets: NDArray[np.float32] | None) -> None:
+        self._codes, self._n_bits, self._offsets = codes, n_bits, offsets
+        fits = len(codes) >= _FEW_ITEMS and n_bits <= MAX_BITS
+        self._scan = FastScan(codes, n_bits, offsets) if fits else None
+
+    def search(self, values: NDArray[np.float32], k: int) -> Scored:
+        """Find the items with the highest scores.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_queries, n_bits), float32
+            As :func:`checked_values` returns them.
+        k : int
+
+        Returns
+        -------
+        Scored
+        """
+        scan, n = self._scan, len(self._codes)
+        if scan is None or not len(values):
+            return search_products(values, n, self._rows, k)
+        found = min(k, n)
+        scores = np.full((len(values), k), -np.inf, dtype=np.float32)
+        ids = np.full((len(values), k), -1, dtype=np.int64)
+
+        def work(part: slice) -> Indices:
+            scores[part, :found], ids[part, :found], undecided = scan.search(values[part], found)
+            undecided += part.start
+            return undecided
+
+        size = min(_FAST_QUERIES, -(-len(values) // cores()))
+        parts = [slice(start, min(start + size, len(values))) for start in range(0, len(values), size)]
+        if len(parts) == 1:
+            undecided = work(parts[0])
+        else:
+            with thread_map() as threads:
+                undecided = np.concatenate(threads(work, parts))
+        if undecided.size:
+            scores[undecided], ids[undecided] = search_products(values[undecided], n, self._rows, k)
+        return Scored(scores, ids)
+
+    def _rows(self, block: slice) -> tuple[Array, Array | None]:
+        signs = 2 * unpack(self._codes[block], self._n_bits).astype(np.float32) - 1
+        return signs, None if self._offsets is None else self._offsets[block]
 
 
 def _numbers(name: str, values: ArrayLike) -> Floats:
@@ -110,7 +182,7 @@ def _on_grid(queries: Floats, lengths: Floats) -> NDArray[np.float32]:
 
 
 def search_products(
-    queries: NDArray[np.float32], n: int, rows: Callable[[slice], tuple[Array, Floats | None]], k: int
+    queries: NDArray[np.float32], n: int, rows: Callable[[slice], tuple[Array, Array | None]], k: int
 ) -> Scored:
     """Find the items with the highest products with each query, plus their offsets.
 
