@@ -69,6 +69,57 @@ def test_encode_for_sentence_transformers(tmp_path):
     assert (json.loads(done.stdout)["format"], json.loads(done.stdout)["precision"]) == ("packed", None)
 
 
+def test_evaluate_on_vectors_equals_the_library(model, tmp_path):
+    from hashlearn.compare import evaluate_model
+    from hashlearn.evaluation import Truth
+
+    digits = hashlearn.datasets.load("digits")
+    np.save(tmp_path / "v.npy", digits.database)
+    np.save(tmp_path / "q.npy", digits.queries)
+    hasher = hashlearn.load(model)
+    own = ("evaluate", model, "--vectors", tmp_path / "v.npy")
+    done = run(*own, "--queries", tmp_path / "q.npy", "-k", 5, "--metric", "cosine", "--rerank", "20,50", "--json")
+    expected = evaluate_model(hasher, digits.database, digits.queries, k=5, metric="cosine", rerank_depths=[20, 50])
+    assert {"model": str(model), "method": "itq", **expected.as_dict()} == json.loads(done.stdout)
+    assert not done.stderr
+
+    done = run(*own, "--seed", 4)
+    recall = evaluate_model(hasher, digits.database, random_state=4).rankings[0].scores["recall"]
+    assert f"{100 * recall:.2f} ± " in done.stdout
+    assert "truth: the 10 nearest by Euclidean distance" in done.stdout
+    assert "note: the queries were drawn from the vectors" in done.stderr
+
+    judged = [(f"q{q}", f"d{d}", 1) for q in range(297) for d in range(0, 1500, 10)]
+    (tmp_path / "qrels").write_text("".join(f"{q} 0 {d} {grade}\n" for q, d, grade in judged), encoding="utf-8")
+    (tmp_path / "q.txt").write_text("".join(f"q{q}\n" for q in range(297)), encoding="utf-8")
+    (tmp_path / "d.txt").write_text("".join(f"d{d}\n" for d in range(1500)), encoding="utf-8")
+    judgments = ("--judgments", tmp_path / "qrels", "--query-ids", tmp_path / "q.txt", "--item-ids", tmp_path / "d.txt")
+    done = run(*own, "--queries", tmp_path / "q.npy", *judgments, "--rerank", "50", "--json")
+    truth = Truth.judgments(judged, [f"q{q}" for q in range(297)], [f"d{d}" for d in range(1500)])
+    expected = evaluate_model(hasher, digits.database, digits.queries, truth=truth, rerank_depths=[50])
+    assert json.loads(done.stdout)["rankings"] == expected.as_dict()["rankings"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "give either --dataset or --vectors"),
+        (["--vectors", "v.npy", "-d", "digits"], "give either --dataset or --vectors"),
+        (["--vectors", "v.npy", "--ties", "index"], "--vectors is given, so --ties would have no effect"),
+        (["-d", "digits", "--metric", "cosine"], "--dataset is given, so --metric would have no effect"),
+        (["--vectors", "v.npy", "--rerank", "a"], "--rerank must be whole numbers separated by commas; got 'a'"),
+        (["--vectors", "v.npy", "--judgments", "j"], "--judgments, --query-ids and --item-ids must be given together"),
+        (["--vectors", "no.npy"], "--vectors names no.npy, which does not exist"),
+        (["--vectors", "v.npy", "--metric", "dot"], "metric must be one of 'euclidean', 'cosine', 'inner_product'"),
+    ],
+)
+def test_evaluate_refuses_what_has_no_effect(arguments, words, model, tmp_path):
+    np.save(tmp_path / "v.npy", np.ones((3, 64)))
+    done = run("evaluate", model, *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"hashlearn: error: {words}")
+
+
 def test_evaluate_prints_the_protocol_and_obeys_each_choice(model, tmp_path):
     def answer(*choices):
         done = run("evaluate", model, "-d", "digits", *choices, HASHLEARN_CACHE=str(tmp_path))

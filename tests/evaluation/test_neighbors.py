@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hashlearn.evaluation import METRICS, euclidean_neighbors, nearest_neighbors
+from hashlearn.evaluation import METRICS, euclidean_neighbors, nearest_neighbors, neighbors
 
 
 def brute_force(queries, database, k):
@@ -116,7 +116,7 @@ def test_neighbors_are_cached_by_content(tmp_path, monkeypatch):
     database, queries = rng.random((50, 3)), rng.random((5, 3))
     first = euclidean_neighbors(queries, database, 4, cache=True)
     assert len(list(tmp_path.rglob("*.npy"))) == 1
-    monkeypatch.setattr("hashlearn.evaluation.neighbors._exact_neighbors", None)  # a second computation would fail
+    monkeypatch.setattr(neighbors, "_merged", None)  # a second computation would fail
     np.testing.assert_array_equal(euclidean_neighbors(queries.copy(), database.copy(), 4, cache=True), first)
     for changed in ((queries + 1, database, 4), (queries, database + 1, 4), (queries, database, 3)):
         with pytest.raises(TypeError):
@@ -216,3 +216,52 @@ def test_metrics_are_cached_apart(tmp_path, monkeypatch):
 def test_vectors_without_a_product_are_refused(queries, database, metric, words):
     with pytest.raises(ValueError, match=words):
         nearest_neighbors(queries, database, 1, metric=metric)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_blocks_of_the_database_do_not_matter(metric, dtype, monkeypatch, tmp_path):
+    """Also not those of a memory map, nor if each has lengths of its own."""
+    rng = np.random.default_rng(0)
+    database = (np.linspace(1, 50, 500)[:, None] * rng.random((500, 6)) + 1).astype(dtype)
+    queries = (100 * rng.random((30, 6)) + 1).astype(dtype)
+    expected = nearest_neighbors(queries, database, 20, metric=metric)
+    np.save(tmp_path / "x.npy", database)
+    for size in (64, 700):
+        monkeypatch.setattr(neighbors, "_BLOCK_VALUES", size)
+        for vectors in (database, np.load(tmp_path / "x.npy", mmap_mode="r")):
+            np.testing.assert_array_equal(nearest_neighbors(queries, vectors, 20, metric=metric), expected)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("size", [10, 1 << 26])
+def test_some_rows_of_the_database(metric, size, monkeypatch):
+    monkeypatch.setattr(neighbors, "_BLOCK_VALUES", size)
+    rng = np.random.default_rng(0)
+    database, queries = rng.standard_normal((300, 5)), rng.standard_normal((20, 5))
+    rows = np.sort(rng.permutation(300)[:120])
+    expected = rows[nearest_neighbors(queries, database[rows], 7, metric=metric)]
+    found = nearest_neighbors(queries, database, 7, metric=metric, rows=rows)
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == np.int32
+    database[rows[-1]] = np.nan
+    if metric != "euclidean":
+        with pytest.raises(ValueError, match=f"row {rows[-1]} is not"):
+            nearest_neighbors(queries, database, 7, metric=metric, rows=rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([0, 0], "rows must be distinct, ascending, and from 0 to 3"),
+        ([2, 1], "ascending"),
+        ([0, 4], "from 0 to 3"),
+        ([-1], "from 0"),
+        ([0.5], "rows must be whole numbers"),
+        ([], "rows must be whole numbers, one dimension, not empty"),
+        ([1], "k must be between 1 and 1"),
+    ],
+)
+def test_bad_rows_are_refused(rows, words):
+    with pytest.raises(ValueError, match=words):
+        nearest_neighbors(np.ones((1, 2)), np.ones((4, 2)), 2, rows=rows)

@@ -110,7 +110,7 @@ def fit(
 
     Example: hashlearn fit photos --method sdh --labels folders --bits 16 --out photos.model
 
-    Example: hashlearn fit embeddings.npy --normalize --bits 128 --out my.model
+    Example: hashlearn fit vectors.npy --normalize --bits 128 --out my.model
 
     Example: hashlearn fit vectors.npy -m itq -b 64 -p max_iter=100 -o my.model
     """
@@ -261,12 +261,55 @@ def encode(
 def evaluate(
     model: Model,
     dataset: Annotated[
-        str, typer.Option("--dataset", "-d", help="A data set (hashlearn data list).", autocompletion=complete_dataset)
-    ],
+        str | None,
+        typer.Option("--dataset", "-d", help="A data set (hashlearn data list).", autocompletion=complete_dataset),
+    ] = None,
+    vectors: Annotated[
+        Path | None, typer.Option(help="A file of your own vectors, instead of a data set: recall, with re-ranking.")
+    ] = None,
+    queries: Annotated[
+        Path | None, typer.Option(help="With --vectors, a file of queries. Default: 1,000 of the vectors.")
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="With --vectors: euclidean, cosine or inner_product. Default: euclidean; cosine if the model "
+            "normalizes vectors."
+        ),
+    ] = None,
+    rerank: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N,...",
+            help="With --vectors: how many of the first items to compare again by their vectors. Default: 50,100,200.",
+        ),
+    ] = None,
+    judgments: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --queries, what is relevant: a file of judgments of the TREC or BEIR form, instead of the "
+            "nearest neighbors."
+        ),
+    ] = None,
+    query_ids: Annotated[
+        Path | None, typer.Option(help="With --judgments: what they call each query, one per line.")
+    ] = None,
+    item_ids: Annotated[
+        Path | None, typer.Option(help="With --judgments: what they call each vector, one per line.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="With --vectors, seed of the draw of queries. Default: 0.")
+    ] = None,
+    key: Key = None,
     truth: Annotated[
         str | None, typer.Option(help="neighbors or labels. Default: neighbors with --k, otherwise as in the paper.")
     ] = None,
-    k: Annotated[int | None, typer.Option(help="Number of true neighbors, with truth by neighbors.")] = None,
+    k: Annotated[
+        int | None,
+        typer.Option(
+            "--k", "-k", help="Number of true neighbors, with truth by neighbors. With --vectors: 10 by default."
+        ),
+    ] = None,
     ap: Annotated[str | None, typer.Option(help="AP rule: all, retrieved or trapezoid.")] = None,
     cutoff: Annotated[int | None, typer.Option(help="Rank at which the ranking is cut for AP; 0: not at all.")] = None,
     ties: Annotated[str | None, typer.Option(help="Order of equal distances: index or expected.")] = None,
@@ -280,10 +323,100 @@ def evaluate(
 ) -> None:
     """Evaluate a model on a data set: mAP and precision within Hamming radii, with the protocol that defines them.
 
+    With --vectors, on your own vectors: the recall of nearest neighbors, with and without re-ranking.
+
     Example: hashlearn evaluate mnist.model --dataset mnist
 
     Example: hashlearn evaluate mnist.model -d mnist --truth labels --ties expected -r 2
+
+    Example: hashlearn evaluate my.model --vectors vectors.npy --queries queries.npy -k 10
     """
+    if (dataset is None) == (vectors is None):
+        raise ValueError("give either --dataset or --vectors.")
+    protocol = {"truth": truth, "ap": ap, "cutoff": cutoff, "ties": ties, "radius": radius, "distance": distance}
+    own: dict[str, Any] = {"queries": queries, "metric": metric, "rerank": rerank, "judgments": judgments}
+    own |= {"query_ids": query_ids, "item_ids": item_ids, "seed": seed, "key": key}
+    if vectors is not None:
+        refuse_options("--vectors is given", **protocol, source=source, split=split)
+        return _evaluate_on_vectors(model, vectors, k=k, as_json=as_json, **own)
+    assert dataset is not None
+    refuse_options("--dataset is given", **own)
+    return _evaluate_on_dataset(model, dataset, k, protocol, source, split, as_json)
+
+
+def _evaluate_on_vectors(
+    model: Path,
+    vectors: Path,
+    *,
+    queries: Path | None,
+    k: int | None,
+    metric: Any,
+    rerank: str | None,
+    judgments: Path | None,
+    query_ids: Path | None,
+    item_ids: Path | None,
+    seed: int | None,
+    key: str | None,
+    as_json: bool,
+) -> None:
+    import hashlearn
+    from hashlearn.compare import evaluate_model
+    from hashlearn.errors import shown
+    from hashlearn.evaluation import Truth, read_judgments
+    from hashlearn.vectors import read_vectors
+
+    if len({judgments is None, query_ids is None, item_ids is None}) > 1:
+        raise ValueError("--judgments, --query-ids and --item-ids must be given together.")
+    if judgments is not None and queries is None:
+        raise ValueError("--judgments must be given together with --queries.")
+    try:
+        depths = [int(part) for part in (rerank or "50,100,200").split(",")]
+    except ValueError:
+        raise ValueError(f"--rerank must be whole numbers separated by commas; got {shown(rerank)}.") from None
+    truth = None
+    if judgments is not None and query_ids is not None and item_ids is not None:
+        for option, path in (("--judgments", judgments), ("--query-ids", query_ids), ("--item-ids", item_ids)):
+            inputs.check_file(option, path)
+        names = (path.read_text(encoding="utf-8").splitlines() for path in (query_ids, item_ids))
+        truth = Truth.judgments(read_judgments(judgments), *names)
+    for option, file in (("--vectors", vectors), ("--queries", queries)):
+        if file is not None:
+            inputs.check_file(option, file)
+    hasher = hashlearn.load(model)
+    X = read_vectors(vectors, key=key)
+    Q = None if queries is None else read_vectors(queries, key=key)
+    scores = evaluate_model(
+        hasher, X, Q, k=k or 10, metric=metric, rerank_depths=depths, truth=truth, random_state=seed or 0
+    )
+    if as_json:
+        return show({"model": str(model), "method": hasher.name, **scores.as_dict()}, True, "")
+    rows = []
+    for ranking in scores.rankings:
+        values = [f"{100 * value:.2f}" for value in ranking.scores.values()]
+        values[0] += f" ± {100 * ranking.standard_errors['recall']:.2f}"
+        names_of = {"code": "code", "real": "real-valued"}
+        rows.append([names_of[ranking.query], f"{ranking.reranked:,}" if ranking.reranked else "", *values])
+    columns = [f"{name}@{scores.k}" for name in ("recall", "precision", "nDCG", "MRR")]
+    title = f"{hasher.name}, {scores.n_bits} bits: {scores.n_queries:,} queries, {scores.n_database:,} items"
+    table(title, ["query", "re-ranked", *columns], rows)
+    print(f"percent ± standard error; truth: {scores.truth}")
+    if scores.held_out:
+        note(
+            "the queries were drawn from the vectors. If the model was trained on them, it may find others worse: "
+            "give some with --queries."
+        )
+    return None
+
+
+def _evaluate_on_dataset(
+    model: Path,
+    dataset: str,
+    k: int | None,
+    protocol: dict[str, Any],
+    source: Path | None,
+    split: int | None,
+    as_json: bool,
+) -> None:
     import hashlearn
     from hashlearn.datasets import DATASETS
     from hashlearn.errors import check_name
@@ -292,9 +425,9 @@ def evaluate(
 
     check_name("data set", dataset, DATASETS)
     hasher = hashlearn.load(model)
-    choices: dict[str, Any] = {"truth": truth, "k": k, "ap": ap, "cutoff": cutoff, "ties": ties, "radii": radius}
-    distance = hasher.distance if distance is None else distance
-    setting = choose_setting(dataset, supervised=hasher.supervised, distance=distance, **choices)
+    choices = {name: protocol[name] for name in ("truth", "ap", "cutoff", "ties")}
+    choices |= {"k": k, "radii": protocol["radius"], "distance": protocol["distance"] or hasher.distance}
+    setting = choose_setting(dataset, supervised=hasher.supervised, **choices)
     data = inputs.load_dataset(dataset, source, split)
     trained_on = hasher.metadata_.trained_on or "unknown data"
     if trained_on != inputs.describe_dataset(data.name, split):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
@@ -25,6 +25,8 @@ Metric = Literal["euclidean", "cosine", "inner_product"]
 #: By what vectors can be compared.
 METRICS: tuple[Metric, ...] = ("euclidean", "cosine", "inner_product")
 
+# Values of the database that are compared at a time: it may be a memory map that is larger than memory.
+_BLOCK_VALUES = 1 << 26
 _LARGEST = 1e37  # squared lengths whose sums float32 can still represent
 _TINY = 1e-35  # what float32 may lose to underflow, in a sum of a few thousand squares
 
@@ -35,10 +37,13 @@ def nearest_neighbors(
     k: int,
     *,
     metric: Metric = "euclidean",
+    rows: ArrayLike | None = None,
     cache: bool = False,
     show_progress: bool | None = None,
 ) -> NDArray[np.int32]:
     """Find the ``k`` nearest database vectors of each query, exactly; of equally near ones, those with smaller ids.
+
+    The database is read in blocks, and may be a memory map that is larger than memory.
 
     Parameters
     ----------
@@ -47,8 +52,10 @@ def nearest_neighbors(
     k : int
     metric : {"euclidean", "cosine", "inner_product"}, default="euclidean"
         Nearest are the vectors with the smallest Euclidean distance, or with the largest cosine or inner product.
+    rows : array-like of int, optional
+        Search only these rows of the database, which are distinct and ascending. Default: all.
     cache : bool, default=False
-        Keep the result in the cache folder, keyed by the content of both arrays, ``k`` and the metric. It is then
+        Keep the result in the cache folder, keyed by the content of both arrays and the other parameters. It is then
         memory-mapped and read-only.
     show_progress : bool, optional
         Default: show a progress bar on a terminal only.
@@ -76,18 +83,19 @@ def nearest_neighbors(
         raise ValueError(
             f"queries and database must have the same number of features; got {Q.shape[1]} and {X.shape[1]}."
         )
-    if not 1 <= k <= len(X):
-        raise ValueError(f"k must be between 1 and {len(X)} (the size of the database); got {k}.")
+    chosen = None if rows is None else _rows(rows, len(X))
+    n_searched = len(X) if chosen is None else len(chosen)
+    if not 1 <= k <= n_searched:
+        raise ValueError(f"k must be between 1 and {n_searched} (the size of the database); got {k}.")
 
     def compute() -> NDArray[np.int32]:
-        geometry = _Euclidean(Q, X) if metric == "euclidean" else _Products(X, cosine=metric == "cosine")
-        return _exact_neighbors(Q, len(X), k, geometry, show_progress)
+        return _merged(Q, X, chosen, k, metric, show_progress)
 
     if not cache:
         return compute()
     # The folder and this key keep their first names, so that caches of earlier versions are found.
-    kind = "euclidean 1" if metric == "euclidean" else f"{metric} 1"
-    return cached_array("neighbours", content_key(kind, Q, X, k), compute)
+    key = content_key(f"{metric} 1", Q, X, k, *([] if chosen is None else [chosen]))
+    return cached_array("neighbours", key, compute)
 
 
 def euclidean_neighbors(
@@ -132,37 +140,67 @@ def _vectors(values: ArrayLike, name: str) -> Array:
     return array
 
 
-def _exact_neighbors(
-    queries: Array, n: int, k: int, geometry: _Euclidean | _Products, show_progress: bool | None
+def _rows(rows: ArrayLike, n: int) -> Indices:
+    chosen = np.asarray(rows)
+    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not len(chosen):
+        raise ValueError(f"rows must be whole numbers, one dimension, not empty; got {chosen.dtype} {chosen.shape}.")
+    if chosen[0] < 0 or chosen[-1] >= n or (chosen[1:] <= chosen[:-1]).any():
+        raise ValueError(f"rows must be distinct, ascending, and from 0 to {n - 1}.")
+    return chosen.astype(np.intp)
+
+
+def _merged(
+    queries: Array, database: Array, rows: Indices | None, k: int, metric: Metric, show_progress: bool | None
 ) -> NDArray[np.int32]:
+    """The nearest neighbors in blocks of the database, merged."""
+    n = len(database) if rows is None else len(rows)
+    size = max(k, _BLOCK_VALUES // database.shape[1], 1)
+    values: Floats = np.empty((len(queries), 0))
+    ids: NDArray[np.int32] = np.empty((len(queries), 0), dtype=np.int32)
+    blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    with progress_bar("true neighbors", len(queries) * len(blocks), unit="queries", show=show_progress) as advance:
+        for block in blocks:
+            numbers: Indices = np.arange(block.start, block.stop) if rows is None else rows[block]
+            X = database[block if rows is None else numbers]
+            geometry = _Euclidean(queries, X) if metric == "euclidean" else _Products(X, numbers, metric == "cosine")
+            near, found = _exact_neighbors(queries, len(X), min(k, len(X)), geometry, advance)
+            values, ids = np.hstack([values, near]), np.hstack([ids, numbers[found].astype(np.int32)])
+            order = np.lexsort((ids, values))[:, :k]
+            values, ids = np.take_along_axis(values, order, axis=1), np.take_along_axis(ids, order, axis=1)
+    return np.ascontiguousarray(ids)
+
+
+def _exact_neighbors(
+    queries: Array, n: int, k: int, geometry: _Euclidean | _Products, advance: Callable[[float], object]
+) -> tuple[Floats, NDArray[np.int32]]:
+    """The k nearest of each query, and their exact values."""
     n_features = queries.shape[1]
-    out = np.empty((len(queries), k), dtype=np.int32)
+    out, values = np.empty((len(queries), k), dtype=np.int32), np.empty((len(queries), k))
     pending: Indices = np.arange(len(queries))
     width = k + max(32, k // 20)  # spare candidates, so that ties and rounding rarely need a second round
-    with progress_bar("true neighbors", len(queries), unit="queries", show=show_progress) as advance:
-        while pending.size:
-            width = min(width, n)
-            rows = int(max(1, min(1024, (1 << 28) // (16 * width), (1 << 28) // (8 * n_features))))
-            doubtful: list[int] = []
-            for start in range(0, len(pending), rows):
-                batch = pending[start : start + rows]
-                block = geometry.prepared(queries[batch])
-                lengths = np.einsum("ij,ij->i", block, block, dtype=np.float64)
-                rough, ids = geometry.search(block, width)
-                for i, query in enumerate(batch):
-                    # Sorted by id first, so that the stable sort by distance leaves ties in the order of their ids.
-                    by_id = np.argsort(ids[i])
-                    candidates = ids[i, by_id]
-                    exact = geometry.exact(queries[query], candidates, rough[i, by_id])
-                    best = np.argsort(exact, kind="stable")[:k]
-                    out[query] = candidates[best]
-                    if width < n and rough[i, -1] <= geometry.reach(float(exact[best[-1]]), float(lengths[i])):
-                        doubtful.append(query)
-                    else:
-                        advance(1)
-            pending = np.array(doubtful, dtype=np.intp)
-            width *= 4
-    return out
+    while pending.size:
+        width = min(width, n)
+        rows = int(max(1, min(1024, (1 << 28) // (16 * width), (1 << 28) // (8 * n_features))))
+        doubtful: list[int] = []
+        for start in range(0, len(pending), rows):
+            batch = pending[start : start + rows]
+            block = geometry.prepared(queries[batch])
+            lengths = np.einsum("ij,ij->i", block, block, dtype=np.float64)
+            rough, ids = geometry.search(block, width)
+            for i, query in enumerate(batch):
+                # Sorted by id first, so that the stable sort by distance leaves ties in the order of their ids.
+                by_id = np.argsort(ids[i])
+                candidates = ids[i, by_id]
+                exact = geometry.exact(queries[query], candidates, rough[i, by_id])
+                best = np.argsort(exact, kind="stable")[:k]
+                out[query], values[query] = candidates[best], exact[best]
+                if width < n and rough[i, -1] <= geometry.reach(float(exact[best[-1]]), float(lengths[i])):
+                    doubtful.append(query)
+                else:
+                    advance(1)
+        pending = np.array(doubtful, dtype=np.intp)
+        width *= 4
+    return values * geometry.scale, out
 
 
 class _Euclidean:
@@ -170,6 +208,8 @@ class _Euclidean:
 
     Integers that float32 handles without rounding (SIFT) need no float64.
     """
+
+    scale = 1.0
 
     def __init__(self, queries: Array, database: Array) -> None:
         import faiss
@@ -220,20 +260,22 @@ class _Products:
     products neither vanish nor overflow, and those that are equal stay so.
     """
 
-    def __init__(self, database: Array, *, cosine: bool) -> None:
+    def __init__(self, database: Array, numbers: Indices, cosine: bool) -> None:
         import faiss
 
         self.database, self.cosine = database, cosine
-        lengths = _lengths(database, "database")
+        lengths = _lengths(database, "database", numbers)
         if cosine:
             if len(zeros := np.flatnonzero(lengths == 0)):
-                raise ValueError(f"database row {zeros[0]} is zero, and has no cosine with anything.")
+                raise ValueError(f"database row {numbers[zeros[0]]} is zero, and has no cosine with anything.")
             self.divisors = lengths
         else:
             self.divisors = _powers_of_two(lengths.max(keepdims=True))
         base = np.empty(database.shape, dtype=np.float32)
         for start, rows in _numbered_blocks(database):
             base[start : start + len(rows)] = rows / self._divisors(slice(start, start + len(rows)))[:, None]
+        #: What values are multiplied with, to be comparable to those of another block.
+        self.scale = 1.0 if cosine else float(self.divisors[0])
         self.index = faiss.IndexFlatIP(database.shape[1])
         self.index.add(base)
         # |rough − true| ≤ (n + 8)·eps·|x||y|, and both lengths are below 2.
@@ -269,14 +311,15 @@ def _slack(n_features: int) -> float:
     return 2 * (n_features + 8) * float(np.finfo(np.float32).eps)
 
 
-def _lengths(X: Array, name: str) -> Floats:
-    """Lengths of the rows, in float64."""
+def _lengths(X: Array, name: str, numbers: Indices | None = None) -> Floats:
+    """Lengths of the rows, in float64; ``numbers``: what the rows are called in an error."""
     lengths = np.empty(len(X))
     with np.errstate(over="ignore"):  # refused below
         for start, rows in _numbered_blocks(X):
             lengths[start : start + len(rows)] = np.linalg.norm(rows.astype(np.float64), axis=1)
     if len(wrong := np.flatnonzero(~((lengths < 1e150) & ((lengths > 1e-150) | (lengths == 0))))):
-        raise ValueError(f"{name} must be finite, with lengths between 1e-150 and 1e150; row {wrong[0]} is not.")
+        row = wrong[0] if numbers is None else numbers[wrong[0]]
+        raise ValueError(f"{name} must be finite, with lengths between 1e-150 and 1e150; row {row} is not.")
     return lengths
 
 
