@@ -100,6 +100,20 @@ def test_evaluate_on_vectors_equals_the_library(model, tmp_path):
     assert json.loads(done.stdout)["rankings"] == expected.as_dict()["rankings"]
 
 
+def test_check_equals_the_library(model, tmp_path):
+    from hashlearn.compare import check_model
+
+    digits = hashlearn.datasets.load("digits")
+    np.save(tmp_path / "v.npy", digits.database)
+    done = run("check", model, tmp_path / "v.npy", "-k", 5, "--seed", 2, "--json")
+    expected = check_model(hashlearn.load(model), digits.database, k=5, random_state=2)
+    assert {"model": str(model), "method": "itq", **expected.as_dict()} == json.loads(done.stdout)
+    done = run("check", model, tmp_path / "v.npy")
+    assert "recall of 10 in" in done.stdout
+    assert "The model fits these vectors" in done.stdout
+    assert run("check", model, "none.npy").stderr == "hashlearn: error: VECTORS names none.npy, which does not exist.\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -448,4 +448,47 @@ def _evaluate_on_dataset(
     return None
 
 
-COMMANDS = (methods, fit, encode, evaluate)
+def check(
+    model: Model,
+    vectors: Annotated[Path, typer.Argument(metavar="VECTORS", help="A file of new vectors.")],
+    k: Annotated[int, typer.Option("--k", "-k", help="Number of true neighbors.")] = 10,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="euclidean, cosine or inner_product. Default: euclidean; cosine if the model normalizes vectors."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw of vectors, and of the training.")] = 0,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a model still fits new vectors, and what training it again on them would bring.
+
+    Of at most 20,000 of the vectors, 1,000 search the others by the model's codes, and by those of a model that is
+    trained on the others.
+
+    Example: hashlearn check my.model vectors.npy
+    """
+    import hashlearn
+    from hashlearn.compare import check_model
+    from hashlearn.vectors import read_vectors
+
+    inputs.check_file("VECTORS", vectors)
+    hasher = hashlearn.load(model)
+    found = check_model(hasher, read_vectors(vectors, key=key), k=k, metric=metric, random_state=seed)  # type: ignore[arg-type]
+    if as_json:
+        return show({"model": str(model), "method": hasher.name, **found.as_dict()}, True, "")
+    rows = []
+    for name, quality in (("the model", found.model), ("retrained", found.retrained)):
+        bits = quality.bits
+        values = (quality.recall, quality.explained, bits.imbalance, bits.correlation, bits.utilization)
+        rows.append([name, *(f"{100 * value:.1f}" for value in values)])
+    columns = [f"recall of {k} in {10 * k}", "variance explained", "imbalance", "correlation", "distinct codes"]
+    title = f"{hasher.name}, {hasher.n_bits_} bits: {found.n_queries:,} queries, {found.n_searched:,} items"
+    table(title, ["", *columns], rows)
+    print(f"percent; gain in recall {100 * found.gain:.1f} ± {100 * found.standard_error:.1f}")
+    print(found.verdict)
+    return None
+
+
+COMMANDS = (methods, fit, encode, evaluate, check)
