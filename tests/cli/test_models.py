@@ -89,14 +89,15 @@ def test_evaluate_on_vectors_equals_the_library(model, tmp_path):
     assert "truth: the 10 nearest by Euclidean distance" in done.stdout
     assert "note: the queries were drawn from the vectors" in done.stderr
 
-    judged = [(f"q{q}", f"d{d}", 1) for q in range(297) for d in range(0, 1500, 10)]
+    judged = [(f"q{q}", f"d{d}", 1) for q in range(200) for d in range(0, 1500, 10)]
     (tmp_path / "qrels").write_text("".join(f"{q} 0 {d} {grade}\n" for q, d, grade in judged), encoding="utf-8")
-    (tmp_path / "q.txt").write_text("".join(f"q{q}\n" for q in range(297)), encoding="utf-8")
+    (tmp_path / "q.txt").write_text("".join(f"q{q} \n" for q in range(297)) + "\n", encoding="utf-8")
     (tmp_path / "d.txt").write_text("".join(f"d{d}\n" for d in range(1500)), encoding="utf-8")
     judgments = ("--judgments", tmp_path / "qrels", "--query-ids", tmp_path / "q.txt", "--item-ids", tmp_path / "d.txt")
     done = run(*own, "--queries", tmp_path / "q.npy", *judgments, "--rerank", "50", "--json")
-    truth = Truth.judgments(judged, [f"q{q}" for q in range(297)], [f"d{d}" for d in range(1500)])
-    expected = evaluate_model(hasher, digits.database, digits.queries, truth=truth, rerank_depths=[50])
+    assert "97 of the 297 queries have no judgments and are left out" in done.stderr
+    truth = Truth.judgments(judged, [f"q{q}" for q in range(200)], [f"d{d}" for d in range(1500)])
+    expected = evaluate_model(hasher, digits.database, digits.queries[:200], truth=truth, rerank_depths=[50])
     assert json.loads(done.stdout)["rankings"] == expected.as_dict()["rankings"]
 
 
@@ -124,6 +125,9 @@ def test_check_equals_the_library(model, tmp_path):
         (["--vectors", "v.npy", "--rerank", "a"], "--rerank must be whole numbers separated by commas; got 'a'"),
         (["--vectors", "v.npy", "--judgments", "j"], "--judgments, --query-ids and --item-ids must be given together"),
         (["--vectors", "no.npy"], "--vectors names no.npy, which does not exist"),
+        (["--vectors", "v.npy", "--rerank", "5"], "--rerank must be at least 10, the number of neighbors (-k); got 5"),
+        (["--vectors", "v.npy", "-k", "0"], "k must be"),
+        (["--vectors", "v.npy", "--queries", "v.npy", "--seed", "1"], "--queries is given, so --seed would have no"),
         (["--vectors", "v.npy", "--metric", "dot"], "metric must be one of 'euclidean', 'cosine', 'inner_product'"),
     ],
 )

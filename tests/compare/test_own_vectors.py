@@ -77,6 +77,21 @@ def test_the_metric_is_that_of_the_model(digits):
     assert by_cosine[1] > by_cosine[0] + 0.1
 
 
+def test_depths_are_by_default_multiples_of_k_and_at_most_all_items(digits):
+    hasher = ITQ(16, random_state=0).fit(digits.train)
+    depths = [one.reranked for one in evaluate_model(hasher, digits.database, k=20).rankings if one.query == "code"]
+    assert depths == [0, 100, 200, 400]
+    scores = evaluate_model(hasher, digits.database, digits.queries[:1], rerank_depths=[5000, 2000, 20])
+    assert [one.reranked for one in scores.rankings[:3]] == [0, 20, 1500]
+    assert scores.as_dict()["rankings"][0]["standard_errors"]["recall"] is None  # of one query
+
+
+def test_queries_without_a_relevant_item_are_counted(digits):
+    hasher = ITQ(16, random_state=0).fit(digits.train)
+    truth = Truth.judgments([("q0", "d1", 1)], [f"q{i}" for i in range(297)], [f"d{i}" for i in range(1500)])
+    assert evaluate_model(hasher, digits.database, digits.queries, truth=truth).queries_without_relevant == 296
+
+
 def test_judgments_in_the_place_of_neighbors(digits):
     hasher = ITQ(32, random_state=0).fit(digits.train)
     truth = Truth.labels(digits.query_labels, digits.database_labels)
@@ -97,6 +112,8 @@ def test_a_method_without_real_values_has_one_ranking(digits):
         ({"metric": "dot"}, "metric must be one of 'euclidean'"),
         ({"k": 0}, "k must be"),
         ({"rerank_depths": [5]}, "rerank_depths must be"),
+        ({"queries": np.ones((1, 64)), "truth": Truth.neighbors([[1500]])}, "truth is for a database of at least 1501"),
+        ({"queries": np.ones((1, 64)), "truth": Truth.neighbors([[1]], n_database=9)}, "truth is for a database of 9"),
         ({"n_queries": 0}, "n_queries must be"),
         ({"vectors": np.ones((5, 64))}, "the 5 vectors are too few to look for 10 neighbors"),
         ({"vectors": np.ones(64)}, "vectors must have two dimensions"),

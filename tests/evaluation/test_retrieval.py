@@ -109,6 +109,13 @@ def test_recall_of_a_search_among_real_vectors():
     assert 0.3 < scores["recall@10"] == scores["precision@10"] < scores["recall@100"] < 1
 
 
+def test_by_default_the_usual_numbers_of_items_count_up_to_those_that_were_found():
+    truth = Truth.neighbors([[3]])
+    for n, expected in ((1, [1]), (12, [1, 10]), (100, [1, 10, 100])):
+        scores = evaluate_search([list(range(n))], truth)
+        assert list(scores.per_query)[::4] == [f"recall@{k}" for k in expected]
+
+
 def test_truth_by_labels_counts_all_of_a_class():
     truth = Truth.labels(["a", "b"], ["a", "b", "a", "a"])
     scores = evaluate_search([[0, 1], [2, 1]], truth, k=2)
@@ -138,7 +145,8 @@ def test_bad_results_are_refused(ids, k, words):
 
 def test_judgments_are_read_in_both_forms(tmp_path):
     expected = [Judgment("q 1", "d 7", 2.0), Judgment("q2", "d1", 0.0)]
-    (tmp_path / "beir.tsv").write_text("query-id\tcorpus-id\tscore\nq 1\td 7\t2\n\nq2\td1\t0\n", encoding="utf-8")
+    lines = "query-id\tcorpus-id\tscore\nq 1\td 7\t2\n\nq2\td1\t0\n"
+    (tmp_path / "beir.tsv").write_text(lines, encoding="utf-8-sig")  # with a mark of the byte order
     assert read_judgments(tmp_path / "beir.tsv") == expected
     (tmp_path / "qrels").write_text("q1 0 d7 2\nq2  Q0\td1 0\n", encoding="utf-8")
     assert read_judgments(tmp_path / "qrels") == [Judgment("q1", "d7", 2.0), Judgment("q2", "d1", 0.0)]
@@ -147,7 +155,7 @@ def test_judgments_are_read_in_both_forms(tmp_path):
     assert truth.grades(1).tolist() == [2.0]
 
 
-@pytest.mark.parametrize("text", ["q1 0 d7 x\n", "q1 d7\n", "a b c d e\n", "q\td\tx\nq\td\tx\n"])
+@pytest.mark.parametrize("text", ["q1 0 d7 x\n", "q1 d7\n", "a b c d e\n", "q\td\tx\nq\td\tx\n", "q\td\tx9\n"])
 def test_a_file_that_holds_no_judgments_is_refused(text, tmp_path):
     (tmp_path / "qrels").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=r"line [12]: a judgment has the columns query, iteration, item and grade"):
@@ -160,9 +168,9 @@ def test_a_file_that_holds_no_judgments_is_refused(text, tmp_path):
 @pytest.mark.parametrize(
     ("judgments", "words"),
     [
-        ([("q", "z", 1)], "judgment 1 is of item 'z', which is not among the item_ids"),
-        ([("p", "d", 1)], "no judgment is of a query that is among the query_ids"),
-        ([], "no judgment"),
+        ([("q", "z", 1)], "judgment 1 is of item 'z', which is not among the item_ids, such as 'd'"),
+        ([(7, "d", 1)], "no judgment is of a query .*: the last is of 7, and query_ids has 'q'"),
+        ([], "no judgment is of a query that is among the query_ids: there are none"),
         ([("q", "d")], r"judgment 1 must be \(query, item, grade\); got \('q', 'd'\)"),
         ([("q", "d", "high")], "judgment 1 must be"),
         ([("q", "d", np.nan)], "grades must be finite"),

@@ -53,6 +53,25 @@ def test_it_chooses_parameters_as_the_readme_says(X):
     np.testing.assert_allclose([search.cv_results_[f"split{i}_test_score"][1] for i in range(3)], scores)
 
 
+def test_frames_keep_the_names_of_their_columns(X):
+    import pandas as pd
+    from sklearn.compose import ColumnTransformer
+
+    frame = pd.DataFrame(X, columns=[f"p{i}" for i in range(64)])
+    hasher = ITQ(16, random_state=0).fit(frame)
+    assert recall_scorer()(hasher, frame) == recall_scorer()(ITQ(16, random_state=0).fit(X), X)
+    some = ColumnTransformer([("some", "passthrough", ["p10", "p20", "p30", "p40"])])
+    pipeline = hashlearn.make_pipeline(some, ITQ(8, random_state=0)).fit(frame)
+    assert recall_scorer()(pipeline, frame) > 0
+
+
+def test_the_metric_is_that_of_the_codes(X):
+    rows = X * np.linspace(0.1, 10, 1500)[:, None]
+    for hasher in (ITQ(16, random_state=0), ITQ(16, normalize=True, random_state=0)):
+        metric = "cosine" if hasher.normalize else "euclidean"
+        assert recall_scorer()(hasher.fit(rows), rows) == recall_scorer(metric=metric)(hasher, rows)
+
+
 def test_of_a_pipeline_and_in_other_processes(X):
     pipeline = hashlearn.make_pipeline(PCA(20), ITQ(16, random_state=0))
     scores = cross_val_score(pipeline, X, scoring=recall_scorer(query="real"), cv=3, n_jobs=2)
@@ -69,6 +88,7 @@ def test_of_a_pipeline_and_in_other_processes(X):
         ({"first": 0}, "first must be"),
         ({"n_queries": 0}, "n_queries must be"),
         ({"query": "vector"}, "query must be 'code' or 'real'; got 'vector'"),
+        ({"metric": "dot"}, "metric must be one of 'euclidean', 'cosine', 'inner_product'; got 'dot'"),
     ],
 )
 def test_bad_options_are_refused(options, words):

@@ -501,7 +501,6 @@ def test_scales(digits):
 
 
 @unsettled
-@unsettled
 @pytest.mark.parametrize("options", [{}, {"init": "itq"}, {"hidden_units": []}, {"decoder": "lbfgs"}])
 def test_no_step_raises_the_objective_of_more_bits_than_features(options, digits):
     hasher = UDHDNN(20, max_iter=3, lbfgs_iter=20, random_state=0, **options).fit(digits[:, 20:28])
@@ -510,6 +509,7 @@ def test_no_step_raises_the_objective_of_more_bits_than_features(options, digits
     assert objectives[-1] < objectives[0]
 
 
+@unsettled
 def test_scale_and_offset_of_the_data_do_not_matter(digits):
     short = {"max_iter": 2, "lbfgs_iter": 10, "random_state": 0}
     a = UDHDNN(8, **short).fit(digits).transform(digits)

@@ -133,3 +133,18 @@ def test_bad_input_is_refused(arguments, words):
     index.add(np.zeros((3, 1), np.uint8))
     with pytest.raises(ValueError, match=words):
         index.search_real(**{"values": np.ones((2, 8)), "k": 1, **arguments})
+
+
+def test_offsets_are_a_function_that_can_not_change_the_codes():
+    index = HammingIndex(8)
+    index.add(np.full((3, 1), 7, np.uint8))
+    with pytest.raises(TypeError, match=r"offsets must be a function of packed codes, .*; got ndarray"):
+        index.search_real(np.ones((1, 8)), 1, offsets=np.zeros(3))
+
+    def spoil(codes):
+        codes[:] = 0
+        return np.zeros(len(codes))
+
+    with pytest.raises(ValueError, match="read-only"):
+        index.search_real(np.ones((1, 8)), 1, offsets=spoil)
+    assert (index.codes == 7).all()

@@ -93,6 +93,20 @@ def test_the_bound_of_the_fast_scan_holds(n_bits, with_offsets):
         assert (difference > errors / (30 if n_bits == 1000 else 15)).mean() > 0.5
 
 
+@pytest.mark.parametrize("scale", [1e-36, 1e-20, 1e30])
+def test_tiny_and_large_values_in_a_fast_scan(scale, monkeypatch):
+    rng = np.random.default_rng(0)
+    codes, values = rng.integers(0, 256, (3000, 4), np.uint8), scale * rng.standard_normal((20, 32))
+    offsets = scale * rng.standard_normal(3000)
+    expected = search_real(values, codes, 9, n_bits=32, offsets=offsets)  # by products
+    monkeypatch.setattr(real, "_FEW_ITEMS", 1)
+    found = search_real(values, codes, 9, n_bits=32, offsets=offsets)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+    equal = search_real(values, codes, 9, n_bits=32, offsets=np.where(offsets > 0, 1e-45, 0))
+    np.testing.assert_array_equal(equal.ids, search_real(values, codes, 9, n_bits=32).ids)
+
+
 def test_most_queries_are_decided_by_candidates(monkeypatch):
     """Products with all items, which would find the same, are not needed."""
     rng = np.random.default_rng(0)

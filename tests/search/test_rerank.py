@@ -96,6 +96,30 @@ def test_it_raises_the_recall_of_codes_to_that_of_the_candidates():
     assert after["recall@10"] == before["recall@100"] > before["recall@10"] + 0.2
 
 
+@every_metric
+@pytest.mark.parametrize("scale", [1e-30, 1e-15, 1.0, 1e15])
+def test_scales_do_not_change_the_order(metric, scale):
+    rng = np.random.default_rng(0)
+    vectors, queries = rng.standard_normal((60, 8)), rng.standard_normal((10, 8))
+    ids = np.array([rng.permutation(60)[:30] for _ in range(10)])
+    vectors, queries = (array.astype(np.float32) for array in (vectors, queries))
+    expected = rerank(queries, ids, vectors, 20, metric=metric).ids
+    scaled = (queries * np.float32(scale)) if metric == "euclidean" else queries
+    np.testing.assert_array_equal(rerank(scaled, ids, vectors * np.float32(scale), 20, metric=metric).ids, expected)
+
+
+def test_numbers_that_float32_does_not_hold():
+    found = rerank([[1e9, 0.0]], [[0, 1]], [[1e9 + 30, 0.0], [1e9 + 1, 0.0]], k=2)
+    assert (found.ids.tolist(), found.scores.tolist()) == ([[1, 0]], [[-1.0, -900.0]])
+    whole = rerank(np.array([[2**40]]), [[0, 1]], np.array([[2**40 + 5], [2**40 - 3]]), k=2)
+    assert whole.ids.tolist() == [[1, 0]]
+
+
+def test_no_vectors():
+    scores, ids = rerank(np.ones((1, 2)), [[-1, -1]], np.empty((0, 2)), k=3)
+    assert (scores.tolist(), ids.tolist()) == ([[-np.inf] * 3], [[-1] * 3])
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

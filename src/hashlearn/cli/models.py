@@ -25,6 +25,7 @@ from hashlearn.cli.render import format_value, note, printable, show, table
 from hashlearn.progress import count
 
 if TYPE_CHECKING:
+    from hashlearn.evaluation import Truth
     from hashlearn.hashers import Hasher
 
 # Parameters of every method that are options: --bits, --normalize and --seed.
@@ -281,7 +282,7 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="N,N,...",
-            help="With --vectors: how many of the first items to compare again by their vectors. Default: 50,100,200.",
+            help="With --vectors: how many of the first items to compare again by vectors. Default: 5, 10 and 20 k.",
         ),
     ] = None,
     judgments: Annotated[
@@ -362,32 +363,33 @@ def _evaluate_on_vectors(
     import hashlearn
     from hashlearn.compare import evaluate_model
     from hashlearn.errors import shown
-    from hashlearn.evaluation import Truth, read_judgments
     from hashlearn.vectors import read_vectors
 
     if len({judgments is None, query_ids is None, item_ids is None}) > 1:
         raise ValueError("--judgments, --query-ids and --item-ids must be given together.")
     if judgments is not None and queries is None:
         raise ValueError("--judgments must be given together with --queries.")
-    try:
-        depths = [int(part) for part in (rerank or "50,100,200").split(",")]
-    except ValueError:
-        raise ValueError(f"--rerank must be whole numbers separated by commas; got {shown(rerank)}.") from None
-    truth = None
-    if judgments is not None and query_ids is not None and item_ids is not None:
-        for option, path in (("--judgments", judgments), ("--query-ids", query_ids), ("--item-ids", item_ids)):
-            inputs.check_file(option, path)
-        names = (path.read_text(encoding="utf-8").splitlines() for path in (query_ids, item_ids))
-        truth = Truth.judgments(read_judgments(judgments), *names)
+    if queries is not None:
+        refuse_options("--queries is given", seed=seed)
+    k = 10 if k is None else k
+    depths = None
+    if rerank is not None:
+        try:
+            depths = [int(part) for part in rerank.split(",")]
+        except ValueError:
+            raise ValueError(f"--rerank must be whole numbers separated by commas; got {shown(rerank)}.") from None
+        if min(depths) < k:
+            raise ValueError(f"--rerank must be at least {k}, the number of neighbors (-k); got {min(depths)}.")
     for option, file in (("--vectors", vectors), ("--queries", queries)):
         if file is not None:
             inputs.check_file(option, file)
     hasher = hashlearn.load(model)
     X = read_vectors(vectors, key=key)
     Q = None if queries is None else read_vectors(queries, key=key)
-    scores = evaluate_model(
-        hasher, X, Q, k=k or 10, metric=metric, rerank_depths=depths, truth=truth, random_state=seed or 0
-    )
+    truth = None
+    if judgments is not None and query_ids is not None and item_ids is not None:
+        Q, truth = _judged(Q, judgments, query_ids, item_ids)
+    scores = evaluate_model(hasher, X, Q, k=k, metric=metric, rerank_depths=depths, truth=truth, random_state=seed or 0)
     if as_json:
         return show({"model": str(model), "method": hasher.name, **scores.as_dict()}, True, "")
     rows = []
@@ -400,12 +402,35 @@ def _evaluate_on_vectors(
     title = f"{hasher.name}, {scores.n_bits} bits: {scores.n_queries:,} queries, {scores.n_database:,} items"
     table(title, ["query", "re-ranked", *columns], rows)
     print(f"percent ± standard error; truth: {scores.truth}")
+    if scores.queries_without_relevant:
+        print(f"queries without a relevant item, which count 0: {scores.queries_without_relevant:,}")
     if scores.held_out:
         note(
             "the queries were drawn from the vectors. If the model was trained on them, it may find others worse: "
             "give some with --queries."
         )
     return None
+
+
+def _judged(Q: Any, judgments: Path, query_ids: Path, item_ids: Path) -> tuple[Any, Truth]:
+    """Return the queries that were judged, and the truth of them."""
+    from hashlearn.evaluation import Truth, read_judgments
+
+    for option, path in (("--judgments", judgments), ("--query-ids", query_ids), ("--item-ids", item_ids)):
+        inputs.check_file(option, path)
+    names, items = (
+        [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        for path in (query_ids, item_ids)
+    )
+    if len(names) != len(Q):
+        raise ValueError(f"--query-ids must have a line for each of the {len(Q):,} queries; got {len(names):,}.")
+    all_judgments = read_judgments(judgments)
+    judged = {judgment.query for judgment in all_judgments}
+    chosen = [number for number, name in enumerate(names) if name in judged]
+    if chosen and len(chosen) < len(names):
+        note(f"{len(names) - len(chosen):,} of the {len(names):,} queries have no judgments and are left out.")
+        Q, names = Q[chosen], [names[number] for number in chosen]
+    return Q, Truth.judgments(all_judgments, names, items)
 
 
 def _evaluate_on_dataset(

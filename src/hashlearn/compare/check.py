@@ -11,10 +11,12 @@ from sklearn.base import clone
 
 from hashlearn._arrays import Array, Codes, Floats
 from hashlearn.codes import unpack
-from hashlearn.compare.own_vectors import Metric, hold_out
+from hashlearn.compare.own_vectors import hold_out
 from hashlearn.errors import check_count
 from hashlearn.evaluation import BitStatistics, Truth, bit_statistics, evaluate_search, nearest_neighbors
+from hashlearn.evaluation.neighbors import Metric
 from hashlearn.hashers import Hasher
+from hashlearn.hashers.steps import unit_rows
 from hashlearn.search import HammingIndex
 
 __all__ = ["CodeQuality", "ModelCheck", "check_model"]
@@ -41,7 +43,7 @@ class CodeQuality:
         The share of the k nearest neighbors that are among the first 10 k items by Hamming distance.
     explained : float
         The share of the vectors' variance that a linear map of their codes gives, on vectors that the map was not
-        fitted to.
+        fitted to; of vectors of unit length, if codes do not depend on the length.
     bits : BitStatistics
     """
 
@@ -110,7 +112,8 @@ def check_model(
     k : int, default=10
         How many nearest neighbors should be found, among the first 10 k items.
     metric : {"euclidean", "cosine", "inner_product"}, optional
-        What makes a vector a near neighbor. Default: cosine, if the model normalizes vectors, or else Euclidean.
+        What makes a vector a near neighbor. Default: cosine, if the model's codes do not depend on the lengths of
+        vectors, or else Euclidean.
     random_state : int, default=0
         Seed of the draw, and of the training if the method draws.
     show_progress : bool, optional
@@ -145,7 +148,7 @@ def check_model(
         raise ValueError(f"vectors must be at least {max(_LEAST, 20 * k)}, to tell anything; got {len(X)}.")
     hasher.encode(X[:1])  # at once an error if the features are others
     if metric is None:
-        metric = "cosine" if hasher.normalize else "euclidean"
+        metric = "cosine" if hasher.ignores_length else "euclidean"
     rng = np.random.default_rng(random_state)
     X = np.asarray(X[np.sort(rng.permutation(len(X))[:_SAMPLE])])
     asked, rest = hold_out(len(X), _QUERIES, random_state)
@@ -154,13 +157,15 @@ def check_model(
     again = clone(hasher)
     if again.is_random:
         again.set_params(random_state=random_state)
+    if "show_progress" in again.get_params():
+        again.set_params(show_progress=show_progress)
     again.fit(database)
     qualities, recalls = [], []
     for model in (hasher, again):
         codes = model.encode(database)
         found = _recalls(model, queries, codes, truth, _FACTOR * k)
         recalls.append(found)
-        explained = _explained(codes, database, model.n_bits_)
+        explained = _explained(codes, unit_rows(database) if hasher.ignores_length else database, model.n_bits_)
         qualities.append(CodeQuality(float(found.mean()), explained, bit_statistics(codes, model.n_bits_)))
     differences = recalls[1] - recalls[0]
     gain, error = float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))

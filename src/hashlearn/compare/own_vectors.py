@@ -12,10 +12,9 @@ from numpy.typing import ArrayLike
 from hashlearn._arrays import Array, Ids, Indices
 from hashlearn.errors import check_count
 from hashlearn.evaluation import METRICS, Truth, evaluate_search, nearest_neighbors
+from hashlearn.evaluation.neighbors import Metric
 from hashlearn.hashers import Hasher
 from hashlearn.search import HammingIndex, rerank
-
-Metric = Literal["euclidean", "cosine", "inner_product"]
 
 __all__ = ["ModelScores", "Ranking", "evaluate_model"]
 
@@ -59,6 +58,8 @@ class ModelScores:
     n_bits, n_queries, n_database : int
     truth : str
         Description of the ground truth.
+    queries_without_relevant : int
+        Queries that no item is relevant to; all their scores are 0.
     held_out : bool
         Whether the queries were drawn from the vectors.
     """
@@ -70,11 +71,17 @@ class ModelScores:
     n_queries: int
     n_database: int
     truth: str
+    queries_without_relevant: int
     held_out: bool
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
-        return {**vars(self), "rankings": [vars(ranking) for ranking in self.rankings]}
+        # One query has no standard error: NaN, which JSON does not have.
+        rankings = [
+            {**vars(one), "standard_errors": {name: None if e != e else e for name, e in one.standard_errors.items()}}
+            for one in self.rankings
+        ]
+        return {**vars(self), "rankings": rankings}
 
 
 def evaluate_model(
@@ -84,7 +91,7 @@ def evaluate_model(
     *,
     k: int = 10,
     metric: Metric | None = None,
-    rerank_depths: Sequence[int] = (50, 100, 200),
+    rerank_depths: Sequence[int] | None = None,
     truth: Truth | None = None,
     n_queries: int = 1000,
     random_state: int = 0,
@@ -104,9 +111,11 @@ def evaluate_model(
     k : int, default=10
         How many nearest neighbors should be found, among the first k items.
     metric : {"euclidean", "cosine", "inner_product"}, optional
-        What makes a vector a near neighbor. Default: cosine, if the model normalizes vectors, or else Euclidean.
-    rerank_depths : sequence of int, default=(50, 100, 200)
+        What makes a vector a near neighbor. Default: cosine, if the model's codes do not depend on the lengths of
+        vectors, or else Euclidean.
+    rerank_depths : sequence of int, optional
         How many of the first items are compared again by their vectors: each gives a ranking beside that by code alone.
+        Default: 5, 10 and 20 times k.
     truth : Truth, optional
         The items that are relevant to each of the given queries, such as judgments. Default: the k nearest neighbors.
     n_queries : int, default=1000
@@ -132,9 +141,10 @@ def evaluate_model(
     [('code', 0), ('code', 50), ('code', 100)]
     """
     k, n_queries = check_count("k", k), check_count("n_queries", n_queries)
-    depths = [check_count("rerank_depths", depth, k) for depth in rerank_depths]
+    asked = (5 * k, 10 * k, 20 * k) if rerank_depths is None else rerank_depths
+    depths = [check_count("rerank_depths", depth, k) for depth in asked]
     if metric is None:
-        metric = "cosine" if hasher.normalize else "euclidean"
+        metric = "cosine" if hasher.ignores_length else "euclidean"
     if metric not in METRICS:
         raise ValueError(f"metric must be one of {', '.join(map(repr, METRICS))}; got {metric!r}.")
     X = _matrix("vectors", vectors)
@@ -147,6 +157,10 @@ def evaluate_model(
         Q, rest = _matrix("queries", queries), np.arange(len(X))
     if len(rest) < k or not len(Q):
         raise ValueError(f"the {len(X):,} vectors are too few to look for {k} neighbors.")
+    if truth is not None and (truth.n_database not in (None, len(X)) or truth.min_database > len(X)):
+        expected = truth.n_database or f"at least {truth.min_database}"
+        raise ValueError(f"truth is for a database of {expected} items; got {len(X)} vectors.")
+    depths = sorted({min(depth, len(rest)) for depth in depths})
     codes = hasher.encode(X)
     query_codes = hasher.encode(Q)
     if truth is None:
@@ -155,7 +169,7 @@ def evaluate_model(
         truth = Truth.neighbors(near, f"the {k} nearest by {METRIC_NAMES[metric]}", n_database=len(X))
     index = HammingIndex(hasher.n_bits_)
     index.add(codes[rest] if queries is None else codes, ids=rest)
-    most = min(max([k, *depths]), len(rest))
+    most = max([k, *depths])
     found: dict[Literal["code", "real"], Ids] = {"code": index.search(query_codes, k=most).ids}
     if hasher.has_query_values:
         found["real"] = index.search_real(hasher.query_values(Q), most, offsets=hasher.code_offsets).ids
@@ -168,6 +182,7 @@ def evaluate_model(
             errors = {measure: scores.standard_error(f"{measure}@{k}") for measure in _MEASURES}
             rankings.append(Ranking(query, depth, means, errors))
     sizes = {"n_bits": hasher.n_bits_, "n_queries": len(Q), "n_database": len(rest)}
+    sizes["queries_without_relevant"] = scores.queries_without_relevant
     return ModelScores(rankings, k, metric, **sizes, truth=truth.description, held_out=queries is None)
 
 

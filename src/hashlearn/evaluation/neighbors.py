@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,13 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from hashlearn._arrays import Array, Floats, Indices
 from hashlearn.errors import shown
 from hashlearn.progress import progress_bar
+from hashlearn.search.reranking import METRICS, Metric
 from hashlearn.storage import cached_array, content_key
 
-__all__ = ["METRICS", "euclidean_neighbors", "nearest_neighbors"]
-
-Metric = Literal["euclidean", "cosine", "inner_product"]
-#: By what vectors can be compared.
-METRICS: tuple[Metric, ...] = ("euclidean", "cosine", "inner_product")
+__all__ = ["METRICS", "Metric", "euclidean_neighbors", "nearest_neighbors"]
 
 # Values of the database that are compared at a time: it may be a memory map that is larger than memory.
 _BLOCK_VALUES = 1 << 26
@@ -43,7 +39,8 @@ def nearest_neighbors(
 ) -> NDArray[np.int32]:
     """Find the ``k`` nearest database vectors of each query, exactly; of equally near ones, those with smaller ids.
 
-    The database is read in blocks, and may be a memory map that is larger than memory.
+    The database is read in blocks, and may be a memory map that is larger than memory. The cosine with zeros is 0.
+    Cosines are rounded, so that vectors of equal directions and different lengths may be in another order.
 
     Parameters
     ----------
@@ -266,9 +263,7 @@ class _Products:
         self.database, self.cosine = database, cosine
         lengths = _lengths(database, "database", numbers)
         if cosine:
-            if len(zeros := np.flatnonzero(lengths == 0)):
-                raise ValueError(f"database row {numbers[zeros[0]]} is zero, and has no cosine with anything.")
-            self.divisors = lengths
+            self.divisors = np.where(lengths > 0, lengths, 1)  # the cosine of zeros is 0
         else:
             self.divisors = _powers_of_two(lengths.max(keepdims=True))
         base = np.empty(database.shape, dtype=np.float32)
@@ -285,14 +280,14 @@ class _Products:
         return self.divisors[rows] if self.cosine else self.divisors
 
     def prepared(self, queries: Array) -> NDArray[np.float32]:
-        return _scaled_rows(queries, self.cosine).astype(np.float32)
+        return _scaled_rows(queries).astype(np.float32)
 
     def search(self, block: NDArray[np.float32], width: int) -> tuple[Array, Array]:
         rough, ids = self.index.search(block, width)
         return -rough, ids
 
     def exact(self, query: Array, ids: Array, rough: Array) -> Floats:
-        [x] = _scaled_rows(query[None], self.cosine)
+        [x] = _scaled_rows(query[None])
         out = np.empty(len(ids))
         rows = max(1, (1 << 20) // len(x))
         for start in range(0, len(ids), rows):
@@ -323,10 +318,8 @@ def _lengths(X: Array, name: str, numbers: Indices | None = None) -> Floats:
     return lengths
 
 
-def _scaled_rows(queries: Array, cosine: bool) -> Floats:
+def _scaled_rows(queries: Array) -> Floats:
     lengths = _lengths(queries, "queries")
-    if cosine and not lengths.all():
-        raise ValueError("queries must not have rows of zeros, which have no cosine with anything.")
     rows: Floats = queries / _powers_of_two(lengths)[:, None]
     return rows
 

@@ -15,6 +15,8 @@ from hashlearn.evaluation.truth import Truth
 
 __all__ = ["SearchScores", "evaluate_search"]
 
+_DEFAULT_K = (1, 10, 100)
+
 
 @dataclass(frozen=True)
 class SearchScores:
@@ -71,7 +73,7 @@ class SearchScores:
         return f"{means} (percent; {n_queries:,} queries; truth: {self.truth}{empty})"
 
 
-def evaluate_search(ids: ArrayLike, truth: Truth, *, k: int | Iterable[int] = (1, 10, 100)) -> SearchScores:
+def evaluate_search(ids: ArrayLike, truth: Truth, *, k: int | Iterable[int] | None = None) -> SearchScores:
     """Compare what a search found with the ground truth.
 
     With G relevant items of a query, h(k) of them among the first k, and g(r) the grade of the item at rank r (1 if
@@ -91,8 +93,8 @@ def evaluate_search(ids: ArrayLike, truth: Truth, *, k: int | Iterable[int] = (1
         where there were no more.
     truth : Truth
         The relevant items of each query.
-    k : int or iterable of int, default=(1, 10, 100)
-        How many of the first items count; at most n.
+    k : int or iterable of int, optional
+        How many of the first items count; at most n. Default: 1, 10 and 100, up to n.
 
     Returns
     -------
@@ -111,6 +113,8 @@ def evaluate_search(ids: ArrayLike, truth: Truth, *, k: int | Iterable[int] = (1
         raise ValueError(f"ids must be whole numbers (n_queries, n), not empty; got {found.dtype} {found.shape}.")
     if len(found) != truth.n_queries:
         raise ValueError(f"truth is for {truth.n_queries:,} queries; got ids for {len(found):,}.")
+    if k is None:
+        k = [value for value in _DEFAULT_K if value <= found.shape[1]]
     ks = [check_count("k", value) for value in (k if isinstance(k, Iterable) else [k])]
     if not ks or max(ks) > found.shape[1]:
         raise ValueError(f"k must be at most {found.shape[1]}, the number of items found, and at least one; got {ks}.")

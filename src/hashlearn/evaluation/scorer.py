@@ -8,9 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
 
 from hashlearn.errors import check_count, shown
-from hashlearn.evaluation.neighbors import Metric, nearest_neighbors
+from hashlearn.evaluation.neighbors import METRICS, Metric, nearest_neighbors
 from hashlearn.evaluation.retrieval import evaluate_search
 from hashlearn.evaluation.truth import Truth
 from hashlearn.search import HammingIndex, search_real
@@ -22,7 +24,7 @@ def recall_scorer(
     k: int = 10,
     *,
     first: int | None = None,
-    metric: Metric = "euclidean",
+    metric: Metric | None = None,
     query: Literal["code", "real"] = "code",
     n_queries: int = 1000,
     random_state: int = 0,
@@ -38,8 +40,9 @@ def recall_scorer(
         How many nearest neighbors of each query should be found.
     first : int, optional
         Among how many of the first items by code they count; by default ``k``.
-    metric : {"euclidean", "cosine", "inner_product"}, default="euclidean"
-        What makes a vector a near neighbor.
+    metric : {"euclidean", "cosine", "inner_product"}, optional
+        What makes a vector a near neighbor. Default: cosine, if the codes do not depend on the lengths of vectors, or
+        else Euclidean.
     query : {"code", "real"}, default="code"
         Whether queries are compared by their codes, or by their real values (``query_values``).
     n_queries : int, default=1000
@@ -64,6 +67,8 @@ def recall_scorer(
     {'n_bits': 32}
     """
     check_count("n_queries", n_queries)
+    if metric is not None and metric not in METRICS:
+        raise ValueError(f"metric must be one of {', '.join(map(repr, METRICS))}; got {shown(metric)}.")
     if query not in ("code", "real"):
         raise ValueError(f"query must be 'code' or 'real'; got {shown(query)}.")
     k = check_count("k", k)
@@ -80,25 +85,26 @@ def _recall(
     *,
     k: int,
     first: int,
-    metric: Metric,
+    metric: Metric | None,
     query: str,
     n_queries: int,
     random_state: int,
 ) -> float:
-    vectors = np.asarray(X)
-    order = np.random.default_rng(random_state).permutation(len(vectors))
-    n = min(n_queries, len(vectors) // 5)
-    if not n or len(vectors) - n < max(k, first):
-        raise ValueError(
-            f"the {len(vectors)} vectors are too few to look for {k} neighbors among the first {first} items."
-        )
-    queries, database = vectors[np.sort(order[:n])], vectors[np.sort(order[n:])]
-    truth = Truth.neighbors(nearest_neighbors(queries, database, k, metric=metric, show_progress=False))
+    n_rows = _num_samples(X)
+    order = np.random.default_rng(random_state).permutation(n_rows)
+    n = min(n_queries, n_rows // 5)
+    if not n or n_rows - n < max(k, first):
+        raise ValueError(f"the {n_rows} vectors are too few to look for {k} neighbors among the first {first} items.")
+    queries, database = (_safe_indexing(X, np.sort(part)) for part in (order[:n], order[n:]))
     hasher = estimator
+    Q, Y = np.asarray(queries), np.asarray(database)
     if hasattr(estimator, "steps"):  # a pipeline
         hasher = estimator[-1]
         if len(estimator) > 1:
             queries, database = (estimator[:-1].transform(rows) for rows in (queries, database))
+    if metric is None:
+        metric = "cosine" if hasher.ignores_length else "euclidean"
+    truth = Truth.neighbors(nearest_neighbors(Q, Y, k, metric=metric, show_progress=False))
     codes = hasher.encode(database)
     if query == "real":
         values, offsets = hasher.query_values(queries), hasher.code_offsets(codes)

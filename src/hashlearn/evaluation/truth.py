@@ -211,7 +211,7 @@ class Truth:
         """
         queries, items = _numbers(query_ids, "query_ids"), _numbers(item_ids, "item_ids")
         graded: list[dict[int, float]] = [{} for _ in queries]
-        n = 0
+        n, other = 0, "there are none"
         for number, judgment in enumerate(judgments, 1):
             try:
                 query, item, grade = judgment
@@ -219,16 +219,20 @@ class Truth:
             except (TypeError, ValueError):
                 raise ValueError(f"judgment {number} must be (query, item, grade); got {shown(judgment)}.") from None
             if query not in queries:
+                other = f"the last is of {shown(query)}, and query_ids has {shown(next(iter(queries)))}"
                 continue
             if item not in items:
-                raise ValueError(f"judgment {number} is of item {shown(item)}, which is not among the item_ids.")
+                raise ValueError(
+                    f"judgment {number} is of item {shown(item)}, which is not among the item_ids, such as "
+                    f"{shown(next(iter(items)))}."
+                )
             if not np.isfinite(value):
                 raise ValueError(f"judgment {number} has the grade {value}; grades must be finite.")
             if graded[queries[query]].setdefault(items[item], value) != value:
                 raise ValueError(f"judgment {number} gives item {shown(item)} a second grade for the same query.")
             n += 1
         if not n:
-            raise ValueError("no judgment is of a query that is among the query_ids.")
+            raise ValueError(f"no judgment is of a query that is among the query_ids: {other}.")
         relevant = [sorted((item, grade) for item, grade in of.items() if grade > 0) for of in graded]
         return cls(
             [np.array([item for item, _ in pairs], dtype=np.intp) for pairs in relevant],
@@ -255,7 +259,7 @@ def read_judgments(path: str | os.PathLike[str]) -> list[Judgment]:
         Queries and items are texts.
     """
     judgments = []
-    text = Path(path).read_text(encoding="utf-8")
+    text = Path(path).read_text(encoding="utf-8-sig")
     for number, line in enumerate(text.splitlines(), 1):
         fields = line.split("\t") if line.count("\t") == 2 else line.split()
         if not fields:
@@ -264,7 +268,7 @@ def read_judgments(path: str | os.PathLike[str]) -> list[Judgment]:
             query, item, grade = fields if len(fields) == 3 else (fields[0], *fields[2:])
             judgments.append(Judgment(query.strip(), item.strip(), float(grade)))
         except ValueError:
-            if number == 1 and len(fields) == 3:  # the names of the columns
+            if number == 1 and len(fields) == 3 and fields[2].strip().isalpha():  # the names of the columns
                 continue
             raise ValueError(
                 f"{path}, line {number}: a judgment has the columns query, iteration, item and grade, "

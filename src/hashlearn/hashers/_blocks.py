@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import mmap
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -211,6 +212,8 @@ def unit_copy(X: Array) -> Array:
     out: Array
     if is_mapped(X) and X.size * np.dtype(dtype).itemsize > _SHARE_OF_MEMORY * free_memory():
         with tempfile.TemporaryFile() as file:  # the map keeps it until nobody needs it
+            if hasattr(os, "posix_fallocate"):  # an error now if the disk is full, and not a crash later
+                os.posix_fallocate(file.fileno(), 0, X.size * np.dtype(dtype).itemsize)
             out = np.memmap(file, dtype=dtype, shape=X.shape)
     else:
         out = np.empty(X.shape, dtype=dtype)

@@ -21,6 +21,8 @@ from hashlearn.hashers._blocks import row_blocks, unit_copy
 from hashlearn.hashers._model_file import ModelMetadata, read_model, write_model
 from hashlearn.hashers._parameters import FLAG, SEED, Rule, count, optional
 from hashlearn.hashers.steps import (
+    Affine,
+    Center,
     Float,
     Margins,
     Spheres,
@@ -279,6 +281,22 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
                 case Margins(_, b) if b > 1:
                     return f"{b} bits together are the number of a cell, and their values can't be added"
         return ""
+
+    @property
+    def ignores_length(self) -> bool:
+        """Whether the codes of a fitted model do not depend on the lengths of vectors, as cosines do not."""
+        check_is_fitted(self)
+        for step in self.encoder_steps():
+            match step:
+                case UnitLength():
+                    return True
+                case Center(offset) if not np.any(offset):
+                    pass
+                case Affine(_, c) if c is None or not np.any(c):
+                    pass
+                case _:
+                    return False
+        return True
 
     @property
     def has_query_values(self) -> bool:

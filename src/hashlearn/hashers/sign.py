@@ -13,12 +13,14 @@ t        (D,)      thresholds: 0, means or medians
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from hashlearn._arrays import Array, Floats
+from hashlearn.hashers._blocks import row_blocks
 from hashlearn.hashers._parameters import Rule, choice
 from hashlearn.hashers.base import Hasher
 from hashlearn.hashers.steps import Affine, Center, Step
@@ -63,6 +65,9 @@ class Sign(Hasher):
     def _warn_degenerate(self, X: Array) -> None:
         if self.threshold != "zero":
             super()._warn_degenerate(X)
+        elif all(((X[rows, : self.n_bits_] >= 0) == (X[0, : self.n_bits_] >= 0)).all() for rows in row_blocks(X)):
+            message = f"no feature changes its sign in the {len(X)} samples: all of them get the same code."
+            warnings.warn(f"{message} threshold='mean' gives others.", UserWarning, stacklevel=3)
 
     def _fit(self, X: Array, y: list[Hashable] | None) -> None:
         match self.threshold:

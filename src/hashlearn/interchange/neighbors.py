@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from hashlearn._arrays import Array, Floats, Ids
 from hashlearn.errors import check_count, shown
 from hashlearn.hashers import Hasher
 from hashlearn.search import HammingIndex, rerank
@@ -30,13 +31,15 @@ class CodeNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     hasher : Hasher
         Learns the codes; it is cloned, and the clone is fitted.
     n_neighbors : int, default=5
-        How many neighbors of each vector the graph has. With distances it has one more, because a vector of ``fit`` is
-        its own nearest neighbor.
+        How many neighbors of each vector the graph has. With distances it has one more, because in the graph of
+        ``fit_transform`` a vector is its own nearest neighbor.
     mode : {"distance", "connectivity"}, default="distance"
         Whether the entries of the graph are distances, or 1 for each neighbor.
     oversample : int, default=None
-        How many candidates for each neighbor are found by code, and compared again by their vectors. Distances are
-        Euclidean then. None: neighbors are those by code, and distances are Hamming's.
+        How many candidates for each neighbor are found by code, and compared again by their vectors. None: neighbors
+        are those by code, and distances are Hamming's.
+    metric : {"euclidean", "cosine"}, default="euclidean"
+        With ``oversample``, the distance of vectors; by cosine it is 1 less the cosine.
 
     Attributes
     ----------
@@ -58,12 +61,19 @@ class CodeNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     """
 
     def __init__(
-        self, hasher: Hasher, *, n_neighbors: int = 5, mode: str = "distance", oversample: int | None = None
+        self,
+        hasher: Hasher,
+        *,
+        n_neighbors: int = 5,
+        mode: str = "distance",
+        oversample: int | None = None,
+        metric: str = "euclidean",
     ) -> None:
         self.hasher = hasher
         self.n_neighbors = n_neighbors
         self.mode = mode
         self.oversample = oversample
+        self.metric = metric
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn codes, and keep those of the vectors.
@@ -78,20 +88,31 @@ class CodeNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         -------
         self : CodeNeighborsTransformer
         """
-        n_neighbors = check_count("n_neighbors", self.n_neighbors)
-        if self.mode not in ("distance", "connectivity"):
-            raise ValueError(f"mode must be 'distance' or 'connectivity'; got {shown(self.mode)}.")
-        if self.oversample is not None:
-            check_count("oversample", self.oversample)
         data = validate_data(self, X, dtype="numeric", ensure_min_samples=2)
-        if len(data) < n_neighbors + (self.mode == "distance"):
-            raise ValueError(f"n_neighbors must be below {len(data)}, the number of samples; got {n_neighbors}.")
+        self._check_parameters(len(data))
         self.hasher_ = clone(self.hasher).fit(data, y)
         self._index = HammingIndex(self.hasher_.n_bits_)
         self._index.add(self.hasher_.encode(data))
         self._vectors = data if self.oversample is not None else None
         self.n_samples_fit_ = len(data)
         return self
+
+    def _check_parameters(self, n: int) -> int:
+        """Check the parameters for n samples, and return how many neighbors of each the graph has."""
+        k = check_count("n_neighbors", self.n_neighbors)
+        if self.mode not in ("distance", "connectivity"):
+            raise ValueError(f"mode must be 'distance' or 'connectivity'; got {shown(self.mode)}.")
+        if self.metric not in ("euclidean", "cosine"):
+            raise ValueError(f"metric must be 'euclidean' or 'cosine'; got {shown(self.metric)}.")
+        if self.oversample is not None:
+            check_count("oversample", self.oversample)
+        elif self.metric != "euclidean":
+            raise ValueError("metric has no effect without oversample: leave it out.")
+        width = k + (self.mode == "distance")
+        if n < width:
+            limit = n - (self.mode == "distance")
+            raise ValueError(f"n_neighbors must be at most {limit}, for {n} samples and mode={self.mode!r}; got {k}.")
+        return width
 
     def transform(self, X: ArrayLike) -> Any:
         """Return the graph of the nearest neighbors.
@@ -105,25 +126,33 @@ class CodeNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         graph : CSR matrix of shape (n_samples, n_samples_fit)
             The neighbors of each row are in the order of their distances.
         """
-        from scipy.sparse import csr_matrix
-
         check_is_fitted(self)
         data = validate_data(self, X, reset=False, dtype="numeric")
-        k = int(self.n_neighbors) + (self.mode == "distance")
+        return self._graph(*self._neighbors(data))
+
+    def _neighbors(self, data: Array) -> tuple[Floats, Ids]:
+        k = self._check_parameters(self.n_samples_fit_)
+        if (self.oversample is None) != (self._vectors is None):
+            raise ValueError("oversample was changed after fit: fit again.")
         codes = self.hasher_.encode(data)
         if self._vectors is None:
             near = self._index.search(codes, k=k)
-            distances, ids = near.distances.astype(np.float64), near.ids
-        else:
-            n = min(k * int(self.oversample or 1), self.n_samples_fit_)
-            scores, ids = rerank(data, self._index.search(codes, k=n).ids, self._vectors, k)
-            distances = np.sqrt(-scores.astype(np.float64))
+            return near.distances.astype(np.float64), near.ids
+        n = min(k * int(self.oversample or 1), self.n_samples_fit_)
+        metric: Literal["cosine", "euclidean"] = "cosine" if self.metric == "cosine" else "euclidean"
+        scores, ids = rerank(data, self._index.search(codes, k=n).ids, self._vectors, k, metric=metric)
+        values = scores.astype(np.float64)
+        return np.maximum(1 - values, 0) if metric == "cosine" else np.sqrt(-values), ids
+
+    def _graph(self, distances: Floats, ids: Ids) -> Any:
+        from scipy.sparse import csr_matrix
+
         values = distances if self.mode == "distance" else np.ones(ids.shape)
-        shape = (len(data), self.n_samples_fit_)
-        return csr_matrix((values.ravel(), ids.ravel(), np.arange(0, ids.size + 1, k)), shape=shape)
+        ends = np.arange(0, ids.size + 1, ids.shape[1])
+        return csr_matrix((values.ravel(), ids.ravel(), ends), shape=(len(ids), self.n_samples_fit_))
 
     def fit_transform(self, X: ArrayLike, y: Any = None, **fit_params: Any) -> Any:
-        """Fit, and return the graph of the same vectors.
+        """Fit, and return the graph of the same vectors, each of which is its own nearest neighbor.
 
         Parameters
         ----------
@@ -136,7 +165,16 @@ class CodeNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         -------
         graph : CSR matrix of shape (n_samples, n_samples)
         """
-        return self.fit(X, y, **fit_params).transform(X)
+        self.fit(X, y, **fit_params)
+        distances, ids = self._neighbors(validate_data(self, X, reset=False, dtype="numeric"))
+        # Vectors with the same code come in the order of their numbers, so that a vector may not be the first or not be
+        # found at all: it takes the place of the last.
+        own = np.arange(len(ids))
+        at = np.where((ids == own[:, None]).any(axis=1), (ids == own[:, None]).argmax(axis=1), ids.shape[1] - 1)
+        for i, place in enumerate(at):
+            distances[i, 1 : place + 1], ids[i, 1 : place + 1] = distances[i, :place].copy(), ids[i, :place].copy()
+        distances[:, 0], ids[:, 0] = 0, own
+        return self._graph(distances, ids)
 
     @property
     def _n_features_out(self) -> int:

@@ -28,8 +28,12 @@ MAX_BITS = 1000
 _LEVELS = 256
 # Candidates: so many for each of the k best, and some more; rounds, and how many times as many there are in the next.
 _FACTOR, _SPARE, _ROUNDS, _MORE = 2, 32, 2, 8
-# Most candidates of a query: beyond, the scan is no faster than products with all items.
-_MOST = 4096
+# Most candidates of a query, and as a share of the items: beyond, products with all items are about as fast.
+_MOST, _MOST_SHARE = 4096, 1 / 64
+# Values of candidates that are scored at a time.
+_SCORED_VALUES = 1 << 21
+# Differences in a table below which FAISS's units overflow, and steps of offsets that count as 0.
+_LEAST_SPAN = 1e-30
 # Rounding of sums in float32, as a share of their largest possible value.
 _ROUNDING = 1e-5
 
@@ -54,7 +58,8 @@ class FastScan:
         stored = codes
         if offsets is not None:
             self.low = float(offsets.min(initial=np.inf))
-            self.step = (float(offsets.max(initial=-np.inf)) - self.low) / (_LEVELS - 1)
+            step = (float(offsets.max(initial=-np.inf)) - self.low) / (_LEVELS - 1)
+            self.step = step if step > _LEAST_SPAN else 0.0
             levels = np.rint((offsets - self.low) / (self.step or 1.0)).astype(np.uint8)
             stored = np.hstack([codes, levels[:, None]])
         n_bytes = stored.shape[1]
@@ -95,10 +100,11 @@ class FastScan:
         n = len(self.codes)
         scores, ids = np.empty((len(values), k), dtype=np.float32), np.empty((len(values), k), dtype=np.int64)
         tables, errors = self._tables(values)
-        pending: Indices = np.arange(len(values))
+        small = ~np.isfinite(errors)
+        pending: Indices = np.flatnonzero(~small)
         width = min(_FACTOR * k + _SPARE, n)
         for _ in range(_ROUNDS):
-            if not pending.size or width > _MOST:
+            if not pending.size or width > max(_MOST, _MOST_SHARE * n):
                 break
             with one_openmp_thread():
                 rough, found = self.index.search(tables[pending], width)
@@ -110,13 +116,13 @@ class FastScan:
             decided = (found >= 0).all(axis=1) & ((reach < scores[pending, -1]) | (width == n))
             pending = pending[~decided]
             width = min(_MORE * width, n)
-        return scores, ids, pending
+        return scores, ids, np.concatenate([pending, np.flatnonzero(small)])
 
     def _tables(self, values: Values) -> tuple[Values, Floats]:
         """The queries as FAISS takes them, and bounds on the errors of their approximate scores.
 
         The values of a table are rounded to whole multiples of a unit, from its smallest value on. 255 units are the
-        largest difference in any table.
+        largest difference in any table. If that is too small for float32, the bound is infinite.
         """
         n_bytes = self.codes.shape[1]
         halves = np.zeros((len(values), n_bytes, 2, 4), dtype=np.float32)
@@ -129,13 +135,19 @@ class FastScan:
             halves = np.concatenate([halves, more], axis=1)
             spans = np.hstack([spans, np.tile(self.step * 15 * np.array([1.0, 16.0]), (len(values), 1))])
         errors = spans.max(axis=1) / 255 * spans.shape[1] / 2 + self.step / 2
+        errors[spans.max(axis=1) < _LEAST_SPAN] = np.inf
         most += 2 * self.step * _LEVELS
         # The low half of a byte, its last four bits, comes first.
         return halves[:, :, ::-1].reshape(len(values), -1), errors + _ROUNDING * most
 
     def _scores(self, values: Values, found: Ids) -> Values:
-        signs = 2 * unpack(self.codes[found.ravel()], self.n_bits).astype(np.float32) - 1
-        S: Any = np.matmul(signs.reshape(*found.shape, self.n_bits), values[:, :, None])[..., 0]
+        S = np.empty(found.shape, dtype=np.float32)
+        size = max(1, _SCORED_VALUES // (found.shape[1] * self.n_bits))
+        for start in range(0, len(found), size):
+            part = slice(start, start + size)
+            signs = 2 * unpack(self.codes[found[part].ravel()], self.n_bits).astype(np.float32) - 1
+            signs = signs.reshape(*found[part].shape, self.n_bits)
+            S[part] = np.matmul(signs, values[part, :, None])[..., 0]
         if self.offsets is not None:
             S += self.offsets[found]
-        return np.asarray(S)
+        return S

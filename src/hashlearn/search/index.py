@@ -335,7 +335,8 @@ class HammingIndex:
         """Find the k codes with the highest scores for each real-valued query: see :func:`search_real`.
 
         The first search after a change repacks the codes, which takes some tens of milliseconds for a million of them,
-        and as many bytes of memory as they have. Later ones take about as long as :meth:`search`.
+        and as many bytes of memory as they have. Later ones take about as long as :meth:`search` if k is at most some
+        hundreds, and if not a few bits have nearly all of the weight; otherwise up to a hundred times as long.
 
         Parameters
         ----------
@@ -345,7 +346,8 @@ class HammingIndex:
             Number of items. If the index has fewer codes, the others are missing: id −1.
         offsets : callable, optional
             Returns what is added to the score of each of some packed codes, such as :meth:`Hasher.code_offsets`. It is
-            called once for all codes, and must not change meanwhile. By default nothing is added.
+            called once for all codes; another function than in the last search makes it repack them. By default nothing
+            is added.
         allow : array-like of int, optional
             Search only these ids. Unknown ids are ignored.
 
@@ -365,6 +367,11 @@ class HammingIndex:
         Scored(scores=array([[1.5, 0.5]], dtype=float32), ids=array([[8, 7]]))
         """
         queries, k = checked_values(values, self.n_bits), check_count("k", k)
+        if offsets is not None and not callable(offsets):
+            raise TypeError(
+                "offsets must be a function of packed codes, such as hasher.code_offsets; "
+                f"got {type(offsets).__name__}."
+            )
         state = allowed(self._state, allow)
         content = self._content
         if allow is None and content.state is state and content.real is not None and content.real[0] == offsets:
@@ -378,6 +385,7 @@ class HammingIndex:
 
     def _make_real(self, state: State, offsets: Offsets | None, *, keep: bool) -> RealSearch:
         codes = state.codes[:, : n_bytes(self.n_bits)]
+        codes.flags.writeable = False
         added = None if offsets is None else checked_offsets(offsets(codes), len(codes))
         ready = RealSearch(codes, self.n_bits, added)
         if keep:

@@ -46,7 +46,7 @@ def search_real(
 
     The score of an item is the product of the query's values with the item's bits as ±1, plus its offset, in float32.
     Values and offsets are those of :meth:`Hasher.query_values` and :meth:`Hasher.code_offsets`. The values of a query
-    are rounded to multiples of a step, at most 2⁻²² of the sum of their absolute values. Their products are then exact,
+    are rounded to multiples of a step, at most 2⁻²² of the sum of their absolute values, or 2⁻¹²⁶. Sums are then exact,
     so that items with equal codes and offsets have equal scores, whatever else is searched for or stored.
 
     Parameters

@@ -56,6 +56,41 @@ def test_the_more_candidates_the_more_true_neighbors(digits):
     assert shared[2] > 0.9
 
 
+@pytest.mark.parametrize("oversample", [None, 3])
+@pytest.mark.parametrize("mode", ["distance", "connectivity"])
+def test_a_vector_is_its_own_nearest_neighbor(oversample, mode, digits):
+    """Also where many have the same code."""
+    near = CodeNeighborsTransformer(ITQ(4, random_state=0), n_neighbors=4, mode=mode, oversample=oversample)
+    graph = near.fit_transform(digits.train)
+    ids = graph.indices.reshape(1500, -1)
+    assert ids.shape[1] == 4 + (mode == "distance")
+    np.testing.assert_array_equal(ids[:, 0], np.arange(1500))
+    assert all(len(set(row)) == len(row) for row in ids.tolist())
+    others = near.transform(digits.train).indices.reshape(ids.shape)
+    assert all(set(row[1:]) <= set(before) for row, before in zip(ids, others, strict=True))
+    if mode == "distance":
+        D = graph.data.reshape(1500, -1)
+        assert (D[:, 0] == 0).all()
+        assert (np.diff(D, axis=1) >= 0).all()
+
+
+def test_by_cosine(digits):
+    X = digits.train[:300] * np.linspace(0.1, 10, 300)[:, None]
+    expected = KNeighborsTransformer(n_neighbors=6, metric="cosine").fit_transform(X)
+    hasher = ITQ(16, normalize=True, random_state=0)
+    graph = CodeNeighborsTransformer(hasher, n_neighbors=6, oversample=300, metric="cosine").fit_transform(X)
+    np.testing.assert_allclose(graph.data, expected.data, atol=1e-6)
+    assert (graph.indices == expected.indices).mean() > 0.99
+
+
+def test_parameters_that_were_changed_after_fit(digits):
+    near = CodeNeighborsTransformer(ITQ(8, random_state=0), n_neighbors=5).fit(digits.train[:10])
+    with pytest.raises(ValueError, match="n_neighbors must be at most 9, for 10 samples"):
+        near.set_params(n_neighbors=20).transform(digits.train)
+    with pytest.raises(ValueError, match="oversample was changed after fit"):
+        near.set_params(n_neighbors=2, oversample=3).transform(digits.train)
+
+
 def test_in_pipelines(digits):
     X, y = digits.train, digits.train_labels
     near = CodeNeighborsTransformer(ITQ(64, random_state=0), n_neighbors=5)
@@ -78,7 +113,10 @@ def test_in_pipelines(digits):
     ("options", "words"),
     [
         ({"n_neighbors": 0}, "n_neighbors must be"),
-        ({"n_neighbors": 20}, "n_neighbors must be below 20, the number of samples; got 20"),
+        ({"n_neighbors": 20}, "n_neighbors must be at most 19, for 20 samples and mode='distance'; got 20"),
+        ({"n_neighbors": 21, "mode": "connectivity"}, "n_neighbors must be at most 20, for 20 samples"),
+        ({"metric": "dot", "oversample": 2}, "metric must be 'euclidean' or 'cosine'; got 'dot'"),
+        ({"metric": "cosine"}, "metric has no effect without oversample"),
         ({"mode": "both"}, "mode must be 'distance' or 'connectivity'; got 'both'"),
         ({"oversample": 0}, "oversample must be"),
     ],
