@@ -511,6 +511,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "beyond-sup-new": partial(by_length, ("beyond-mnist-sup", "beyond-cifar10-sup"), "map_new"),
     "neighbor-hash-ablation": ablation,
     "neighbor-hash-study": partial(study, NEIGHBOR_HASH_STUDIES),
+    "neighbor-hash-glosses-study": partial(embeddings, "study-neighbor-hash-glosses", "studies"),
     "udh-dnn-adam": partial(study, "study-udh-dnn-adam-", seconds=True),
     "sdh-dnn-adam": partial(study, "study-sdh-dnn-adam-", seconds=True),
     "label-hash-study": partial(study, "study-label-hash-", "map_new"),
