@@ -390,6 +390,16 @@ def search_nearest() -> str:
     return table(head, lines)
 
 
+def search_real() -> str:
+    """Searches of real vectors by codes, with real-valued queries and by FAISS's quantizers: recall and times."""
+    lines = []
+    for row in json.loads((RESULTS / "search-real.json").read_text())["real"]:
+        for way, recall in row["recall"].items():
+            times = (row[key][way] for key in ("milliseconds_of_one", "milliseconds_a_query"))
+            lines.append([str(row["n_bits"]), way, f"{100 * recall:.2f}", *(f"{time:.2f}" for time in times)])
+    return table(["bits", "search", "recall of 10", "ms, one query", "ms a query, 1,000"], lines)
+
+
 def search_within() -> str:
     """All within a radius: by a scan and by tables, each beside FAISS's fastest call of the kind."""
     lines = []
@@ -516,6 +526,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sdh-dnn-adam": partial(study, "study-sdh-dnn-adam-", seconds=True),
     "label-hash-study": partial(study, "study-label-hash-", "map_new"),
     "search-nearest": search_nearest,
+    "search-real": search_real,
     "search-within": search_within,
     "search-crossover": search_crossover,
     "collections": collections,
