@@ -231,6 +231,7 @@ def test_other_methods_take_their_decision_function(name, digits):
         "udh-dnn": {"max_iter": 1, "lbfgs_iter": 5},
         "sdh-dnn": {"max_iter": 1, "lbfgs_iter": 5},
         "dh": {"max_iter": 1},
+        "sign": {"threshold": "mean"},
     }
     X, y = digits.train[:200], digits.train_labels[:200]
     hasher = METHODS[name](12, **short.get(name, {}))

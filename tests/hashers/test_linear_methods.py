@@ -149,8 +149,8 @@ def test_itq_of_more_bits_than_features_is_that_of_vectors_with_zeros_appended(X
     np.testing.assert_allclose(hasher.components_ @ hasher.components_.T, np.eye(64), atol=1e-10)
     V = (X - X.mean(axis=0)) @ principal_directions(np.cov(X.T), 64)
     V = np.hstack([V, np.zeros((len(V), n_bits - 64))])
-    Q, T = np.linalg.qr(np.random.default_rng(3).standard_normal((n_bits, 64)))
-    R = np.vstack([(Q * np.where(np.diag(T) >= 0, 1, -1)).T, np.zeros((n_bits - 64, n_bits))])
+    Q, T = np.linalg.qr(np.random.default_rng(3).standard_normal((n_bits, n_bits)))
+    R = Q * np.where(np.diag(T) >= 0, 1, -1)
     for _ in range(50):
         B = np.where(V @ R >= 0, 1, -1)
         # The rows of R beside V's zeros are free: they are left out of the problem.

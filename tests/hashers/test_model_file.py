@@ -130,6 +130,7 @@ def test_hostile_metadata_is_refused(text, tmp_path):
 def test_hostile_parameters_are_refused_in_one_line(method, value, tmp_path):
     own = METHODS[method]
     small = {"max_iter": 2, "lbfgs_iter": 2, "n_anchors": 5, "anchors_per_bit": 2, "hidden_units": [4]}
+    small["threshold"] = "mean"
     options = {name: few for name, few in small.items() if name in own._get_param_names()}
     path = tmp_path / "model"
     own(n_bits=4, **options).fit(np.random.default_rng(0).random((40, 6)), np.arange(40) % 2).save(path)

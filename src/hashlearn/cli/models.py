@@ -451,7 +451,8 @@ def _evaluate_on_dataset(
     check_name("data set", dataset, DATASETS)
     hasher = hashlearn.load(model)
     choices = {name: protocol[name] for name in ("truth", "ap", "cutoff", "ties")}
-    choices |= {"k": k, "radii": protocol["radius"], "distance": protocol["distance"] or hasher.distance}
+    distance = hasher.distance if protocol["distance"] is None else protocol["distance"]
+    choices |= {"k": k, "radii": protocol["radius"], "distance": distance}
     setting = choose_setting(dataset, supervised=hasher.supervised, **choices)
     data = inputs.load_dataset(dataset, source, split)
     trained_on = hasher.metadata_.trained_on or "unknown data"

@@ -129,7 +129,7 @@ def quantize(
     """
     directions = P.astype(compute_type(X.dtype))
     V = np.concatenate(threads(lambda rows: center(X[rows], mean) @ directions, row_blocks(X)))
-    R = _random_rotation(P.shape[1], L, rng)
+    R = _random_rotation(L, rng)[: P.shape[1]]
     losses = []
     for _ in range(max_iter):
         R, loss = _rotate(V, R, threads)
@@ -138,11 +138,10 @@ def quantize(
     return P @ R, losses
 
 
-def _random_rotation(r: int, L: int, rng: np.random.Generator) -> Floats:
-    """The first r rows of an orthogonal matrix, uniform over all: Q of a Gaussian one, signs fixed by R's diagonal."""
-    Q, T = np.linalg.qr(rng.standard_normal((L, r)))
-    Q = Q * signs(np.diag(T))
-    return Q if r == L else Q.T
+def _random_rotation(L: int, rng: np.random.Generator) -> Floats:
+    """An orthogonal matrix, uniform over all of them: Q of a Gaussian matrix, signs fixed by R's diagonal."""
+    Q, T = np.linalg.qr(rng.standard_normal((L, L)))
+    return Q * signs(np.diag(T))
 
 
 def _rotate(V: Array, R: Floats, threads: ThreadMap) -> tuple[Floats, float]:
