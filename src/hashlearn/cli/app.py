@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
-from hashlearn.cli import collections, data, experiments, models, render
+from hashlearn.cli import collections, data, evaluation, experiments, models, render
 
 
 class _Group(TyperGroup):
@@ -39,7 +39,7 @@ app = typer.Typer(
     "Example: hashlearn fit digits --method itq --bits 32 --out digits.model && "
     "hashlearn evaluate digits.model --dataset digits",
 )
-for module in (models, collections, experiments):
+for module in (models, evaluation, collections, experiments):
     for command in module.COMMANDS:
         app.command()(command)
 app.add_typer(data.app, name="data")

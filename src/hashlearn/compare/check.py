@@ -147,8 +147,7 @@ def check_model(
     if len(X) < max(_LEAST, 20 * k):
         raise ValueError(f"vectors must be at least {max(_LEAST, 20 * k)}, to tell anything; got {len(X)}.")
     hasher.encode(X[:1])  # at once an error if the features are others
-    if metric is None:
-        metric = "cosine" if hasher.ignores_length else "euclidean"
+    metric = hasher.default_metric if metric is None else metric
     rng = np.random.default_rng(random_state)
     X = np.asarray(X[np.sort(rng.permutation(len(X))[:_SAMPLE])])
     asked, rest = hold_out(len(X), _QUERIES, random_state)

@@ -143,8 +143,7 @@ def evaluate_model(
     k, n_queries = check_count("k", k), check_count("n_queries", n_queries)
     asked = (5 * k, 10 * k, 20 * k) if rerank_depths is None else rerank_depths
     depths = [check_count("rerank_depths", depth, k) for depth in asked]
-    if metric is None:
-        metric = "cosine" if hasher.ignores_length else "euclidean"
+    metric = hasher.default_metric if metric is None else metric
     if metric not in METRICS:
         raise ValueError(f"metric must be one of {', '.join(map(repr, METRICS))}; got {metric!r}.")
     X = _matrix("vectors", vectors)

@@ -102,8 +102,7 @@ def _recall(
         hasher = estimator[-1]
         if len(estimator) > 1:
             queries, database = (estimator[:-1].transform(rows) for rows in (queries, database))
-    if metric is None:
-        metric = "cosine" if hasher.ignores_length else "euclidean"
+    metric = hasher.default_metric if metric is None else metric
     truth = Truth.neighbors(nearest_neighbors(Q, Y, k, metric=metric, show_progress=False))
     codes = hasher.encode(database)
     if query == "real":

@@ -299,6 +299,11 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         return True
 
     @property
+    def default_metric(self) -> Literal["cosine", "euclidean"]:
+        """By what vectors are near neighbors for a fitted model: cosine, if its codes ignore lengths."""
+        return "cosine" if self.ignores_length else "euclidean"
+
+    @property
     def has_query_values(self) -> bool:
         """Whether a fitted model has :meth:`query_values`, which some methods refuse."""
         check_is_fitted(self)

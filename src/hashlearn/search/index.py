@@ -336,7 +336,7 @@ class HammingIndex:
 
         The first search after a change repacks the codes, which takes some tens of milliseconds for a million of them,
         and as many bytes of memory as they have. Later ones take about as long as :meth:`search` if k is at most some
-        hundreds, and if not a few bits have nearly all of the weight; otherwise up to a hundred times as long.
+        hundreds, and if not a few bits have nearly all of the weight; otherwise many times as long.
 
         Parameters
         ----------
