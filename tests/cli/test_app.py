@@ -19,9 +19,9 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results" / "reproduce"
 
 
 def all_commands():
-    from hashlearn.cli import collections, experiments, models
+    from hashlearn.cli.app import app
 
-    names = [command.__name__ for module in (models, collections, experiments) for command in module.COMMANDS]
+    names = [command.callback.__name__ for command in app.registered_commands]
     return [*([name] for name in names), ["data", "list"], ["data", "get"], ["data", "images"]]
 
 

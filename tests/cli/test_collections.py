@@ -559,6 +559,7 @@ def errors_folder(made, vectors, tmp_path_factory):
 
 
 COMMANDS = [["index"], ["search"], ["add"], ["remove"], ["info"], ["duplicates"], ["export"], ["fit"], ["encode"]]
+COMMANDS += [["evaluate"], ["check"]]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -574,7 +575,7 @@ def test_the_examples_of_the_help_work_as_written(command, made, tmp_path):
     for name in ("new/cat.jpg", "new/dog.jpg", "query.jpg"):
         picture(len(name)).save(here / name)
     run("add", "photos.hl", "photos/cats/7.png", cwd=here)
-    np.save(here / "vectors.npy", np.random.default_rng(0).normal(size=(300, 70)).astype(np.float32))
+    np.save(here / "vectors.npy", np.random.default_rng(0).normal(size=(600, 70)).astype(np.float32))
     np.save(here / "queries.npy", np.random.default_rng(1).normal(size=(20, 70)).astype(np.float32))
     run("fit", "vectors.npy", "-b", 16, "-o", "my.model", cwd=here)
     if command == ["index"]:
